@@ -1,5 +1,5 @@
-"""Sessions of TCP and UDP: the same configuration, clients and servers for NGINX and Balanza. What clients and servers get and what
-the logs say must be equal."""
+"""TCP and UDP sessions with the same configuration, clients and servers for NGINX and Balanza. Clients and servers must receive
+the same data, and the logs must be equal."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not (os.access(binary("nginx"), os.X_OK) and ("--with-stream " in nginx_says() or pathlib.Path(STREAM_MODULE).exists())),
     reason="no NGINX with stream")
 
-#: The variables of a session that NGINX has without further modules, and those of its modules for limits, PROXY protocol and TLS.
+#: The session variables of NGINX without further modules, and those of its modules for limits, PROXY protocol and TLS.
 VARIABLES = """
 binary_remote_addr bytes_received bytes_sent connection hostname limit_conn_status msec nginx_version pid protocol
 proxy_protocol_addr proxy_protocol_port proxy_protocol_server_addr proxy_protocol_server_port realip_remote_addr
@@ -27,7 +27,7 @@ ssl_preread_protocol ssl_preread_server_name ssl_protocol status time_iso8601 ti
 upstream_bytes_received upstream_bytes_sent upstream_connect_time upstream_first_byte_time upstream_session_time
 odd own place share""".split()
 
-#: Values that differ from run to run, and what they look like.
+#: Variables whose values differ from run to run, and patterns for the values.
 TIME = r"(?:-|\d+\.\d{3})(?:, (?:-|\d+\.\d{3}))*"
 VARYING = {
     "connection": r"\d+", "pid": r"\d+", "msec": r"\d{10}\.\d{3}", "session_time": r"\d+\.\d{3}", "nginx_version": r"[\d.]+",
@@ -75,7 +75,7 @@ stream {
 
 
 class Servers:
-    """What both programs pass on to, one after the other."""
+    """The servers of both programs, which run one after the other."""
 
     def __init__(self):
         self.got = []
@@ -85,7 +85,7 @@ class Servers:
                       "NONE": free_port()}
 
     def serve(self, name, sock):
-        """Tells its name, sends back what comes until an end, and says when it has seen one."""
+        """Sends its name, echoes the data until the client ends, and then reports the end."""
         sock.sendall(name + b"\n")
         took = b""
         while data := sock.recv(65536):
@@ -104,12 +104,12 @@ class Servers:
 
 
 def without_ports(data):
-    """The header of the PROXY protocol names ports that differ."""
+    """Masks the ports in a PROXY protocol header, because they differ."""
     return re.sub(rb"^(PROXY TCP4 \S+ \S+) \d+ \d+\r\n", rb"\1 PORT PORT\r\n", data)
 
 
 class Program:
-    """One of both, with ports of its own."""
+    """NGINX or Balanza, with its own ports."""
 
     def __init__(self, kind, servers):
         self.ports = {f"P{number}": free_port() for number in range(9)}
@@ -126,7 +126,7 @@ class Program:
         return UdpClient(self.ports[f"P{number}"], source)
 
     def lines(self, count):
-        """So many new lines of each log, with names for what differs from run to run."""
+        """This many new lines of each log, with placeholders for values that differ from run to run."""
         self.logged += count
         logs = [self.one.wait_log(self.logged, f"{name}.log") for name in ("plain", "json", "raw")]
         assert [len(log) for log in logs] == [self.logged] * 3
@@ -146,7 +146,7 @@ class Program:
 
 
 def hello(name):
-    """The first message of a client of TLS."""
+    """A ClientHello."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -161,7 +161,7 @@ HELLO = hello("one.test")
 
 
 def echo(program, number, data=b"hello", **options):
-    """A session that sends, gets it back and goes."""
+    """A session that sends data, receives it back and ends."""
     with program.connect(number, **options) as session:
         first = session.line()
         session.send(data)
@@ -169,7 +169,7 @@ def echo(program, number, data=b"hello", **options):
 
 
 def early(program, number, data):
-    """All that a client gets that sends before its server does, and ends."""
+    """Everything that a client receives if it sends before its server does, and then ends its side."""
     with program.connect(number) as session:
         session.send(data)
         session.end()
@@ -177,7 +177,7 @@ def early(program, number, data):
 
 
 def reading(program, number, data=b"", source="127.0.0.1"):
-    """All that a client gets that does not end."""
+    """Everything that a client receives if it does not end its side."""
     with program.connect(number, source) as session:
         if data:
             session.send(data)
@@ -185,7 +185,7 @@ def reading(program, number, data=b"", source="127.0.0.1"):
 
 
 def reading_a_line(program, number):
-    """A client that only listens, and goes."""
+    """A client that reads a line and closes the connection."""
     with program.connect(number) as session:
         return session.line()
 
@@ -220,7 +220,7 @@ def echo_behind(program, header):
     with program.connect(5) as session:
         session.send(header + b"hello")
         first = session.line()
-        # The server sends back the header that it gets.
+        # The server echoes the header too.
         return first, without_ports(session.line() + b"\n"), session.exactly(5)
 
 
@@ -230,7 +230,7 @@ def echo_hello(program, data):
         return session.line(), session.exactly(len(data))
 
 
-#: What clients do, how many sessions that are, and how often servers get something.
+#: What clients do, how many sessions that makes, and how often servers receive something.
 CONVERSATIONS = {
     "turns": (lambda program: [echo(program, 0) for _ in range(6)], 6, 6),
     "a large piece": (lambda program: echo(program, 0, b"x" * 300_000), 1, 1),
@@ -256,12 +256,12 @@ CONVERSATIONS = {
 }
 
 
-#: NGINX does not count what `ssl_preread` has read.
+#: NGINX does not count the bytes that `ssl_preread` has read.
 READ_AHEAD = {"name": len(HELLO), "no name": len(b"no TLS at all")}
 
 
 def differences(name, servers, programs):
-    """What is not the same for both in a conversation."""
+    """The differences between both programs in a conversation."""
     act, sessions, arrivals = CONVERSATIONS[name]
     seen = []
     for program in programs:
@@ -283,7 +283,7 @@ def differences(name, servers, programs):
 
 
 def short(value, other):
-    """For a report; of lists of fields only what is not as in the other one."""
+    """A short form for the report. For lists of fields, only those that differ from the other list."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return [{key: one[key] for key in one if one[key] != its[key]} for one, its in zip(value, other)]
     return repr(value)[:300]

@@ -1,14 +1,14 @@
-"""The pages use plain words: none of those that readers stumbled over."""
+"""The pages use plain words, and none of those that confused readers."""
 
 import re
 
 import pages
 import pytest
 
-# A server or a program is "it", a thing is done "again", an exception is an "except".
+# Use "it" for a server or a program, "again" for a repetition, "except" for an exception.
 AVOIDED = re.compile(r"\b(nobody|somebody|anybody|whoever|anew|but for)\b", re.IGNORECASE)
 
-# What programs write: the table of directives, the lab's reports, and the parts of a page between marks.
+# Generated texts: the table of directives, the lab's reports, and the parts of a page between marks.
 WRITTEN_BY_PROGRAMS = re.compile(r"docs/(directives\.md|results/)")
 GENERATED = re.compile(r"<!-- generated.*?<!-- /generated -->", re.DOTALL)
 
@@ -16,7 +16,7 @@ OWN = [page for page in pages.pages() if not WRITTEN_BY_PROGRAMS.match(page.rela
 
 
 def avoided(text):
-    """The avoided words of a text, each with its line."""
+    """The words of a text that should be avoided, each with its line number."""
     text = GENERATED.sub(lambda part: "\n" * part[0].count("\n"), text)
     return [(number, word[0]) for number, line in enumerate(pages.prose(text), 1) for word in AVOIDED.finditer(line)]
 

@@ -1,4 +1,4 @@
-"""`balance external`: a program chooses."""
+"""`balance external`: a program chooses the server."""
 
 import concurrent.futures
 import os
@@ -22,8 +22,8 @@ REASON = 'log_format why "$upstream_pick_reason"; access_log logs/why.log why;'
 
 @pytest.fixture
 def chooser(open_dir):
-    """Writes a program whose `choose(number, key, servers)` returns the line to answer, and that notes its process. It may take
-    its time: no request is to go without its answer because the machine is busy."""
+    """Writes a program that runs `body` for each question and records its process ID. The timeout is long, so that requests
+    get an answer even on a busy machine."""
     def write(body, before=""):
         path = open_dir / "chooser.py"
         path.write_text(textwrap.dedent(f"""
@@ -41,14 +41,14 @@ def chooser(open_dir):
 
 
 def running(chooser, count=1):
-    """Waits until so many programs have started."""
+    """Waits until this many programs have started."""
     def started():
         try:
             return len(chooser.pids()) >= count
         except FileNotFoundError:
             return False
     wait_for(started, what="the program to start")
-    # Until the worker knows as well.
+    # The worker notices the start a little later.
     time.sleep(0.1)
 
 
@@ -93,7 +93,7 @@ def test_a_reload_replaces_the_program(balancer, chooser):
     text = proxy(servers, head=f"{head};")
     one = balancer(text)
     running(chooser)
-    # Unchanged, it stays.
+    # A program whose line has not changed keeps running.
     one.reload(text.replace("location /", "location = /new { return 204; } location /"))
     wait_for(lambda: get(one.port, "/new").status == 204, what="the reload")
     assert len(chooser.pids()) == 1 and tally(ask(one, 4), 2) == [4, 0]
@@ -112,21 +112,21 @@ def test_a_killed_program_is_started_again(balancer, chooser):
     running(chooser)
     assert tally(ask(one, 10), 2) == [0, 10]
     os.kill(chooser.pids()[-1], signal.SIGKILL)
-    # No request waits for it, and none fails.
+    # No request waits for the program or fails.
     begun = time.monotonic()
     assert tally(ask(one, 10), 2)[0] > 0
     assert time.monotonic() - begun < 4
     running(chooser, 2)
     wait_for(lambda: tally(ask(one, 10), 2) == [0, 10], what="the program")
     assert "restarting in 100ms" in one.error_log()
-    # Its next end is followed by a longer pause.
+    # After the next failure, the pause is longer.
     os.kill(chooser.pids()[-1], signal.SIGKILL)
     one.wait_error("restarting in 200ms")
 
 
 def test_a_slow_program_costs_its_limit_and_no_more(balancer, chooser):
     servers = named(2)
-    # Longer than the worker may stand still on a busy machine.
+    # Longer than a worker may be delayed on a busy machine.
     head = chooser("time.sleep(2); print(number, 1, flush=True)").replace("10s", "20ms")
     one = balancer(proxy(servers, head=f"{head};", http=REASON))
     running(chooser)
@@ -137,7 +137,7 @@ def test_a_slow_program_costs_its_limit_and_no_more(balancer, chooser):
     assert all(reason.startswith("external score") or reason == "external only" for reason in reasons(one, 10))
     one.wait_error("does not answer in time")
     assert one.error_log().count("does not answer in time") == 1
-    # Its late answers are not taken for those to later questions: all of them are 1.
+    # The late answers, which are all 1, are not taken as answers to later questions.
     time.sleep(2.2)
     assert tally(ask(one, 10), 2) == [5, 5]
 
@@ -146,7 +146,7 @@ def test_a_program_that_never_reads(balancer, chooser):
     head = chooser("pass", before="time.sleep(1000)").replace("10s", "1ms")
     one = balancer(proxy(named(2), head=f"{head} key=$arg_k;"))
     running(chooser)
-    # More than a pipe and the queue hold.
+    # More questions than the pipe and the queue can hold.
     answers = [get(one.port, f"/?k={'x' * 4000}").text for _ in range(150)]
     assert min(tally(answers, 2)) > 0
 
@@ -180,7 +180,7 @@ def test_the_next_server_is_asked_for_as_well(balancer, chooser):
     running(chooser)
     assert tally(ask(one, 5), 3) == [0, 0, 5]
     servers[2].stop()
-    # The one that failed is not among the candidates of the second question.
+    # The server that failed is not a candidate of the second question.
     assert tally(ask(one, 5), 3) == [0, 5, 0]
 
 
@@ -203,7 +203,7 @@ def test_the_programs_time_is_not_the_servers(balancer, chooser):
 
 def test_many_at_once(balancer, chooser):
     slow = [Origin(lambda request, connection, name=str(index): time.sleep(0.05) or answer(name)) for index in range(3)]
-    # Answers in reverse: two questions are collected first.
+    # The program collects two questions and answers them in reverse order.
     head = chooser("""
         held = globals().setdefault('held', [])
         held.append((number, key))
@@ -228,10 +228,10 @@ def test_the_example(balancer, open_dir):
         text = text.replace(f"127.0.0.1:800{index + 1}", server.server)
     shutil.copy(ROOT / "examples/external/chooser.py", open_dir)
     text = text.replace("examples/external/chooser.py", str(open_dir / "chooser.py"))
-    # A loaded machine may need more than the 5 ms of the example.
+    # A busy machine may need more than the 5 ms of the example.
     one = balancer(text=text.replace("timeout=5ms", "timeout=10s"))
     wait_for(lambda: get(one.port) and "external program" in "".join(one.access_log()), what="its first choice")
-    # By twice the weight the first is the better one while both are idle.
+    # While both servers are idle, the first one is better because it has twice the weight.
     assert tally(ask(one, 10), 2) == [10, 0]
 
 
@@ -242,7 +242,7 @@ def test_a_killed_worker_takes_its_program_along(balancer, chooser):
     first = chooser.pids()[0]
     worker = [pid for pid in children(one.process.pid) if pid != first][0]
     os.kill(worker, signal.SIGKILL)
-    # It sees the end of its input.
+    # The program reaches the end of its input.
     wait_for(lambda: not os.path.exists(f"/proc/{first}"), what="the program to end")
     running(chooser, 2)
     wait_for(lambda: tally(ask(one, 4), 2) == [4, 0], what="the next program")

@@ -1,4 +1,4 @@
-"""`limit_req`: who is let in, who waits, what is logged, and what is kept."""
+"""`limit_req`: which requests pass, which are delayed, what is logged, and what is kept."""
 
 import concurrent.futures
 import re
@@ -13,20 +13,20 @@ from support.client import Client, get
 from support.expect import balanza_only
 from support.http2 import Http2Client
 
-# In the time that a test takes this rate lets nothing in.
+# This rate is so low that it lets no further request pass during a test.
 ZONE = "limit_req_zone $arg_k zone=one:1m rate=1r/m; log_format s '$status $limit_req_status';"
 LOG = "access_log logs/access.log s;"
 
 
 def limited(limit, *, zone=ZONE, more="", server="", location="return 200 in;"):
-    # `return` would answer before limits are asked.
+    # `return` would respond before limits are checked.
     location = location.replace("return 200 in;", "try_files /none @in;")
     return (f"{zone} server {{ listen 127.0.0.1:PORT; {LOG} {server} "
             f"location / {{ {limit} {location} }} location @in {{ return 200 in; }} {more} }}")
 
 
 def settled(one, mark):
-    """Waits for the configuration with this field; no process of the one before is left."""
+    """Waits until the configuration with this field is active and no process of the previous one is left."""
     wait_for(lambda: get(one.port)["X"] == mark and len(one.workers_alive()) == 1, what="the other configuration")
 
 
@@ -72,7 +72,7 @@ def test_delayed_requests_come_at_the_rate(balancer):
     with concurrent.futures.ThreadPoolExecutor(5) as pool:
         found = list(pool.map(lambda _: get(one.port, "/?k=a").status, range(5)))
     assert found == [200] * 5
-    # The fifth is 4 requests ahead of one in a second.
+    # The fifth request is 4 seconds ahead of the rate of one per second.
     assert time.monotonic() - begin > 3.75
     assert sorted(one.wait_log(5)) == ["200 DELAYED"] * 4 + ["200 PASSED"]
     one.wait_error(r"\[warn\] .* delaying request, excess: [0123]\.\d{3}, by zone \"one\"")
@@ -102,10 +102,10 @@ def test_all_zones_must_agree(balancer):
     zones = ZONE + "limit_req_zone $server_port zone=two:1m rate=1r/m;"
     one = balancer(limited("limit_req zone=one nodelay; limit_req zone=two burst=3 nodelay;", zone=zones))
     assert [get(one.port, f"/?k={key}").status for key in "aabbcc"] == [200, 503, 200, 503, 200, 503]
-    # What the first zone rejects takes no place in the second.
+    # A request that the first zone rejects is not counted in the second one.
     assert [get(one.port, f"/?k={key}").status for key in "def"] == [200, 503, 503]
     assert one.error_log().count('by zone "one"') == 3 and one.error_log().count('by zone "two"') == 2
-    # Nor does what the second one rejects in the first.
+    # A request that the second zone rejects is not counted in the first one.
     one.reload(limited("limit_req zone=one nodelay;", zone=zones, server="add_header X new;"))
     settled(one, "new")
     assert [get(one.port, f"/?k={key}").status for key in "efd"] == [200, 200, 503]
@@ -142,7 +142,7 @@ def test_a_delayed_stream_that_is_reset_is_dropped(balancer):
         assert client.get("/?k=a").status == 200
         client.request(target="/?k=a")
         one.wait_error("delaying request")
-        # Others of the connection are served meanwhile.
+        # Other streams of the connection are served meanwhile.
         assert client.get("/?k=b").status == 200
     assert sorted(one.wait_log(3)) == ["200 PASSED", "200 PASSED", "499 DELAYED"]
 
@@ -164,7 +164,7 @@ def test_a_reload_keeps_the_states(balancer):
     one.reload(limited("limit_req zone=one burst=9 nodelay;", zone=ZONE.replace("$arg_k", "$arg_j")))
     one.wait_error(r'limit_req "one" uses the "\$arg_j" key while previously it used the "\$arg_k" key')
     assert statuses(one.port, 1) == [503]
-    # Another size begins with nothing.
+    # A zone of another size starts empty.
     one.reload(limited("limit_req zone=one burst=1 nodelay;", server="add_header X larger;",
                        zone=ZONE.replace("$arg_k", "$arg_j").replace("1m", "2m")))
     settled(one, "larger")
@@ -173,7 +173,7 @@ def test_a_reload_keeps_the_states(balancer):
 
 @pytest.mark.skipif(not shutil.which("ab"), reason="no ab")
 def test_a_limit_under_attack(balancer):
-    """As many requests as come in any time are let in at the rate, and the burst."""
+    """However many requests arrive, only those within the rate and the burst pass."""
     one = balancer(limited("limit_req zone=one burst=20 nodelay;", zone=ZONE.replace("1r/m", "50r/s")), workers=2)
     begin = time.monotonic()
     subprocess.run(["ab", "-q", "-n", "100000", "-t", "2", "-c", "8", f"http://127.0.0.1:{one.port}/?k=a"],
@@ -182,7 +182,7 @@ def test_a_limit_under_attack(balancer):
     wait_for(lambda: one.error_log().count("limiting requests") > 0, what="rejected requests")
     lines = one.access_log()
     passed = lines.count("200 PASSED")
-    # A first request, the burst, and what leaked while requests came.
+    # The first request, the burst, and the requests that the rate allowed during the test.
     assert 21 + 50 * 1.5 < passed <= 21 + 50 * longest + 1
     assert passed + lines.count("503 REJECTED") >= len(lines) - 8
 
@@ -202,5 +202,5 @@ def test_memory_is_bounded(balancer):
     before = one.rss()
     send(20_000, 120_000)
     assert one.rss() - before < 3_000_000
-    # The last ones are known, the first ones are not.
+    # The newest keys are kept, the oldest are not.
     assert get(one.port, "/?k=key-119999").status == 503 and get(one.port, "/?k=key-0").status == 200

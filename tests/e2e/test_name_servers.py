@@ -1,4 +1,4 @@
-"""What name servers answer and what they leave unanswered: silence, errors, answers by TCP, addresses of both kinds."""
+"""Behaviour of name servers: silence, errors, answers over TCP, addresses of both families."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(ON_NGINX, reason="resolve is newer than NGINX 1.
 
 
 def farm(*addresses):
-    """Servers on one port; each answers with the last figure of its address."""
+    """Servers on one port; each responds with the last digit of its address."""
     port = free_port()
     return [Origin(answer(address[-1]), port=port, address=address) for address in addresses], port
 
@@ -28,7 +28,7 @@ API = "server { listen 127.0.0.2:PORT; location / { api; } }\n"
 
 
 def shown(one, path):
-    """What the API says."""
+    """The API's response."""
     with urllib.request.urlopen(f"http://127.0.0.2:{one.port}{path}", timeout=20) as response:
         return json.load(response)
 
@@ -46,7 +46,7 @@ def test_addresses_that_cannot_be_asked_for_stay_while_others_change(balancer):
         dns.answers = {a: ["127.0.0.3"], aaaa: SERVFAIL}
         comes_to(one, "31")
         one.wait_error(r"some addresses of app\.example could not be asked for \(2: Server failure\)")
-        # It is asked again and again, but the log says it once.
+        # The query is repeated, but the failure is logged once.
         before = dns.asked[aaaa]
         wait_for(lambda: dns.asked[aaaa] > before, what="another question")
         assert set(seen(one)) == {"3", "1"}
@@ -54,7 +54,7 @@ def test_addresses_that_cannot_be_asked_for_stay_while_others_change(balancer):
         name = shown(one, "/balanza/http/upstreams/app/sources")["names"][0]
         assert name.pop("answered")
         assert name == {"name": "app.example", "servers": 2, "wrong": 0, "error": "2: Server failure"}
-        # Nothing is answered: all that is known stays.
+        # No query is answered, so all known addresses stay.
         dns.answers = {a: SERVFAIL, aaaa: SILENCE}
         one.wait_error(r"app\.example could not be resolved \(\d+: ")
         assert set(seen(one)) == {"3", "1"}
@@ -70,7 +70,7 @@ def test_a_silent_name_server_is_passed_over_and_large_answers_come_by_tcp(balan
     with Scripted({("app.example", "A"): SILENCE}) as silent, Scripted(answers, truncated=["app.example"]) as good:
         one = balancer(f"resolver {silent.address} {good.address} ipv6=off;\n{upstream(port)}", workers=3)
         wait_for(lambda: set(seen(one, 4)) == {"2", "3"}, what="an answer of the other name server")
-        # Both are asked in rotation, by one thread for all workers.
+        # One thread queries both in rotation, for all workers.
         wait_for(lambda: silent.asked["app.example", "A"] and good.asked["app.example", "A"] >= 2, what="rotation")
         assert good.asked["app.example", "A"] + silent.asked["app.example", "A"] < 20
 
@@ -79,7 +79,7 @@ def test_without_any_name_server_there_are_no_servers_until_one_answers(balancer
     _, port = farm("127.0.0.2")
     dead, late = free_port(), Scripted({("app.example", "A"): SILENCE})
     with late:
-        # An address where nothing listens is given up at once, silence after the time that a name may take.
+        # An address where nothing listens fails at once, a silent name server after `resolver_timeout`.
         settings = f"resolver 127.0.0.1:{dead} {late.address} ipv6=off; resolver_timeout 1s;"
         one = balancer(f"{settings}\n{upstream(port)}")
         assert get(one.port).status == 502
@@ -93,10 +93,10 @@ def test_a_new_address_begins_slowly(balancer):
     a = ("app.example", "A")
     with Scripted({a: ["127.0.0.2"]}) as dns:
         one = balancer(f"resolver {dns.address} ipv6=off;\n{upstream(port, parameters='slow_start=1h')}{API}")
-        assert seen(one, 4) == {"2": 4}, "the first ones do not"
+        assert seen(one, 4) == {"2": 4}, "the first addresses do not start slowly"
         dns.answers = {a: ["127.0.0.2", "127.0.0.3"]}
         wait_for(lambda: len(shown(one, "/9/http/upstreams/app")["peers"]) == 2, what="the new address")
-        # Of 60, 30 would be its share.
+        # Its full share would be 30 of 60.
         assert seen(one, 60)["3"] <= 18
 
 
@@ -115,7 +115,7 @@ server {{ listen 127.0.0.3:SPORT; proxy_pass $remote_addr.none.example:{port}; }
                 return sock.recv(100).decode()
 
         assert asked("127.0.0.1") == asked("127.0.0.1") == "a\n"
-        assert dns.asked["127.0.0.1.example", "A"] == 1, "the answer is kept"
+        assert dns.asked["127.0.0.1.example", "A"] == 1, "the answer is cached"
         assert asked("127.0.0.2") == asked("127.0.0.3") == ""
         log = streaming.one.error_log()
         assert "127.0.0.1.bad.example could not be resolved (2: Server failure)" in log
@@ -124,7 +124,7 @@ server {{ listen 127.0.0.3:SPORT; proxy_pass $remote_addr.none.example:{port}; }
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace and port 53")
 def test_the_name_servers_of_the_system_are_asked(balancer):
-    """With another /etc/resolv.conf, in a mount namespace of the balancer's own."""
+    """Uses another /etc/resolv.conf, in a separate mount namespace for the balancer."""
     _, port = farm("127.0.0.2")
     with NameServer({"app.example": ["127.0.0.2"]}, listen="127.53.53.53", port=53) as dns:
         resolv = dns.dir / "resolv.conf"

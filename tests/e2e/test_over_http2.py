@@ -1,4 +1,4 @@
-"""A few tests of other files with their requests over HTTP/2; CLIENT_HTTP=2 does it for all of them."""
+"""Runs a few tests of other files with their requests over HTTP/2. With CLIENT_HTTP=2, all tests run this way."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from support import over_http2
 from support.balancer import ROOT
 from support.expect import balanza_only
 
-# Files and their parts, bodies, servers and their failures, errors, filters.
+# Files and ranges, bodies, servers and their failures, errors, filters.
 TESTS = {
     "test_static.py": ["file_with_its_fields", "methods_of_a_file", "range", "conditions", "add_header"],
     "test_proxy.py": ["proxy_set_header", "request_can_be_changed", "x_accel_redirect", "intercept_errors"],

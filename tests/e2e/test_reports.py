@@ -1,4 +1,4 @@
-"""Loads that servers report: agents, SNMP, response fields, programs."""
+"""Load reports of servers: agents, SNMP, response fields, programs."""
 
 import os
 import re
@@ -23,7 +23,7 @@ pytestmark = balanza_only("has no load reports")
 
 
 class Agent(Origin):
-    """Says a line to each client, as HAProxy's agents do."""
+    """Sends a line to each client, as HAProxy's agents do."""
 
     def __init__(self, line, **options):
         self.line = line
@@ -48,8 +48,8 @@ def reporting(ports, more=("", "", "")):
 
 
 def heard(one, servers):
-    """Waits until so many servers have reported."""
-    # One that was late is heard again.
+    """Waits until this many servers have reported."""
+    # A server whose report was late is logged again, so servers are counted, not lines.
     wait_for(lambda: len(set(re.findall(r'load report of ("[^"]+").*: heard', one.error_log()))) == servers, what="the first reports")
 
 
@@ -62,7 +62,7 @@ def test_weights_of_agents(balancer):
     servers = named(3)
     one = balancer(proxy(servers, head=f"random; {AGENT}", parameters=reporting(hosts, ["", "", "weight=4"])))
     heard(one, 3)
-    # 1, 1/2, and 2 instead of 4. While the agents are late, the configured weights count, so several attempts.
+    # 1, 1/2, and 2 instead of 4. While agents are late, the configured weights apply, so the test tries several times.
     wait_for(lambda: chi_square(tally(ask(one, 1400), 3), [2, 1, 4]) < CHI_SQUARE[2], what="shares of 2:1:4")
     hosts[0].line = "0%\n"
     wait_for(lambda: tally(ask(one, 60), 3)[0] == 0, what="nothing new at 0%")
@@ -85,7 +85,7 @@ def test_an_agent_drains_and_stops_its_server(balancer, method):
         spread(lambda counts: all(counts), f"the end of {word!r}")
     log = one.error_log()
     assert "the server is down: out of memory" in log and "the server is draining" in log
-    assert log.count("the server is down: out of memory") == 1, "a line for a change, not for a report"
+    assert log.count("the server is down: out of memory") == 1, "one line for each change, not for each report"
 
 
 def test_an_agent_limits_requests_in_flight(balancer):
@@ -123,11 +123,11 @@ class HAProxy:
 
 @pytest.mark.timeout(180)
 def test_agents_mean_what_they_mean_to_haproxy(balancer, open_dir):
-    """The same lines to both, one after the other: the servers' shares are the same."""
+    """Agents send the same lines to both balancers, one after the other: the servers get the same shares."""
     servers = named(2)
-    # One for each balancer, so that the test sees which agents each of them has asked.
+    # Each balancer has its own agent, so that the test sees how often each one has asked.
     agent, theirs_too, whole = agents("100%\n", "100%\n", "100%\n")
-    # Nothing becomes stale: HAProxy knows no such thing.
+    # Reports do not become stale, because HAProxy has no such limit.
     one = balancer(proxy(servers, head=AGENT.replace(";", " stale=1000;"),
                          parameters=reporting([agent, whole], ["weight=4", "weight=4"])))
     other = HAProxy(servers, theirs_too, open_dir)
@@ -142,10 +142,10 @@ def test_agents_mean_what_they_mean_to_haproxy(balancer, open_dir):
                      "up\r", "50% # maint"):
             asked = agent.asked, theirs_too.asked
             agent.line = theirs_too.line = line + "\n"
-            # When a balancer asks for the second time, it has used the first answer.
+            # When a balancer asks a second time, it has applied the first answer.
             wait_for(lambda: agent.asked >= asked[0] + 3 and theirs_too.asked >= asked[1] + 3,  # noqa: B023
                      what="questions")
-            # It may not yet have told all that choose a server: several attempts.
+            # Not all workers may have applied it yet, so the test tries several times.
             wait_for(lambda: abs(share(one) - share(other)) < 0.12, what=f"the same share after {line!r}")  # noqa: B023
     finally:
         other.stop()
@@ -187,7 +187,7 @@ def test_reports_survive_a_reload_and_end_with_their_directive(balancer):
     wait_for(lambda: tally(ask(one, 20), 2) == [10, 10], what="no reports")
     asked = hosts[0].asked
     time.sleep(0.5)
-    assert hosts[0].asked == asked, "agents are not asked any more"
+    assert hosts[0].asked == asked, "agents are no longer asked"
 
 
 def test_agents_that_make_no_sense(balancer):
@@ -220,15 +220,15 @@ def test_loads_by_snmp(balancer):
         one = balancer(proxy(servers, head="balance least_load session_weight=1; load_report snmp interval=200ms;",
                              parameters=parameters))
         wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
-        # An agent may have been asked before it was ready.
+        # An agent may have been asked before it was ready, which is logged too.
         before = one.error_log().count("cannot be reached")
         idle.kill()
         busy.kill()
-        # Connections decide.
+        # Without loads, the numbers of connections decide.
         wait_for(lambda: tally(ask(one, 20), 2) == [10, 10], what="the loads to be stale")
-        # The first that is stale is a tie already, and one that was killed while it was asked has "no answer in time" first.
+        # The tie begins when the first load is stale. An agent that was killed during a query first has "no answer in time".
         wait_for(lambda: one.error_log().count("cannot be reached") - before >= 2, what="both messages")
-        assert one.error_log().count("cannot be reached") - before == 2, "once for each"
+        assert one.error_log().count("cannot be reached") - before == 2, "once for each agent"
         idle.start()
         busy.start()
         wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads again")
@@ -240,7 +240,7 @@ def test_loads_by_snmp_are_shares_of_other_algorithms(balancer):
         one = balancer(proxy(named(2), head="random; load_report snmp interval=200ms full=4;",
                              parameters=parameters))
         heard(one, 2)
-        # A quarter of the one is free, three quarters of the other.
+        # A quarter of the first server's capacity is free, and three quarters of the second one's.
         assert chi_square(tally(ask(one, 800), 2), [1, 3]) < CHI_SQUARE[1]
 
 
@@ -253,7 +253,7 @@ def test_the_machines_own_load(balancer):
         heard(one, 2)
         ask(one, 10)
         scores = [float(line.split("score=")[1].split()[0]) for line in one.wait_log(10, "why.log")]
-        # The request adds a tenth; the kernel and snmpd each look now and then.
+        # The request adds a tenth. The kernel and snmpd update the load only at intervals.
         low, high = sorted((before, os.getloadavg()[0]))
         assert low - 1.0 < scores[-1] - 0.1 < high + 1.0
 
@@ -284,7 +284,7 @@ def test_a_community_and_an_integer(balancer):
 
 
 def loaded(loads):
-    """Servers that say in each response what their load is; `loads` may change."""
+    """Servers that send their load in each response; `loads` may change."""
     def server(index):
         def handle(request, connection):
             fields = [] if loads[index] is None else [("X-Load", loads[index])]
@@ -296,11 +296,11 @@ def loaded(loads):
 def test_loads_in_responses(balancer):
     loads = ["80", "20"]
     servers = loaded(loads)
-    # These loads have nothing to do with the requests.
+    # These loads do not depend on the requests.
     one = balancer(proxy(servers, head=(
         "balance least_load session_weight=1; load_report header X-Load full=100 stale_after=5s;")))
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
-    assert get(one.port)["X-Load"] == "20", "the client gets the field"
+    assert get(one.port)["X-Load"] == "20", "the client receives the field"
     loads[1] = "95"
     wait_for(lambda: tally(ask(one, 20), 2) == [20, 0], what="the other way round")
     loads[:] = [None, "nonsense"]
@@ -310,7 +310,7 @@ def test_loads_in_responses(balancer):
 def test_loads_in_responses_are_shares_of_other_algorithms(balancer):
     servers = loaded(["75", "25"])
     one = balancer(proxy(servers, head="random; load_report header x-load full=100 stale_after=10s;"))
-    # So many that each server gets one.
+    # Enough requests that each server gets at least one.
     ask(one, 60)
     heard(one, 2)
     assert chi_square(tally(ask(one, 800), 2), [1, 3]) < CHI_SQUARE[1]
@@ -338,7 +338,7 @@ def test_loads_of_a_program(balancer, open_dir):
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
     state.write_text("0.2 0.7")
     wait_for(lambda: tally(ask(one, 20), 2) == [20, 0], what="other loads")
-    # An agent's words do as well.
+    # The words of agents are accepted too.
     state.write_text("drain 100%")
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="words")
 
@@ -358,7 +358,7 @@ def test_a_program_that_dies_is_started_again(balancer, open_dir):
         workers=2)
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
     pids = (open_dir / "pids").read_text().split()
-    assert len(pids) == 1, "one for the process, not for each worker"
+    assert len(pids) == 1, "one program for the process, not for each worker"
     os.kill(int(pids[0]), 9)
     wait_for(lambda: len((open_dir / "pids").read_text().split()) == 2, what="another start")
     one.wait_error("signal: 9|SIGKILL|its output ended")
@@ -383,7 +383,7 @@ def test_programs_that_say_nothing_or_nonsense(balancer, open_dir):
     two = balancer(proxy(servers, head=head.format(path, "1s", "1s")))
     two.wait_error('load report program: "nobody 0.5" is not "SERVER LOAD"')
     time.sleep(2.2)
-    # Written once, although it happens each time.
+    # Logged once, although it happens each time.
     assert one.error_log().count("load report program") == 1
     assert two.error_log().count('load report program: "nobody 0.5"') == 1
     assert tally(ask(two, 20), 2) == [10, 10]

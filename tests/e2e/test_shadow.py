@@ -1,4 +1,4 @@
-"""`shadow`: algorithms beside the one that decides, and what is counted of them."""
+"""`shadow`: algorithms that run beside the one that decides, and their counters."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def configuration(servers, method):
 
 
 def shadows(port, path=SHADOWS):
-    """Those of an upstream, by name."""
+    """The shadows of an upstream, by name."""
     return {shadow["name"]: shadow for shadow in read(port, path)["shadows"]}
 
 
@@ -61,7 +61,7 @@ def test_choices_are_logged_and_counted(servers):
     addresses = [server.server for server in servers[:2]]
     homes = {}
     for key, (addr, round_robin, maglev, least_conn, status) in zip(keys, lines, strict=True):
-        # The same algorithm agrees, a key has one server, and what is no shadow here has no choice.
+        # The same algorithm agrees, each key has one server, and an algorithm that is not a shadow here makes no choice.
         assert (round_robin, least_conn, status) == (addr, "-", "200")
         assert homes.setdefault(key, maglev) == maglev and maglev in addresses
     assert set(homes.values()) == set(addresses)
@@ -101,17 +101,17 @@ def test_counts_outlive_reloads_and_changes_of_servers(servers):
     assert before["picks"] == 30
     reload(one)
     assert shadows(one.port)["rendezvous"]["picks"] == 30
-    # A server leaves: its keys move, and no others.
+    # When a server is removed, only its keys move.
     assert ask(one.port, "DELETE", f"{SERVERS}/0")[0] == 200
-    # A worker hears of it with its next request at the latest.
+    # Each worker applies the change no later than with its next request.
     visits(one, range(30))
     after = shadows(one.port)["rendezvous"]
     assert after["picks"] == 60 and after["keys"] == {"picks": 30, "moved": before["servers"][0]["shadow"]}
     assert [server["shadow"] for server in after["servers"]] == [before["servers"][1]["shadow"] + 30]
-    # Another line is another shadow.
+    # A changed line creates a new shadow.
     reload(one, text.replace("$arg_key", "$uri"))
     assert shadows(one.port)["rendezvous"] | NOTHING == shadows(one.port)["rendezvous"]
-    # Without the line there is none.
+    # Without the line there is no shadow.
     reload(one, text.replace("shadow rendezvous key=$arg_key;", ""))
     assert shadows(one.port) == {} and "shadows" not in read(one.port, "/api/balanza/http/upstreams/backend")
     visits(one, range(4))
@@ -125,7 +125,7 @@ def test_a_reset_counts_from_zero(servers):
     assert ask(one.port, "DELETE", SHADOWS)[0] == 204
     found = shadows(one.port)["maglev"]
     assert found | NOTHING == found and {(one["shadow"], one["real"]) for one in found["servers"]} == {(0, 0)}
-    # The last choice of a key stays known.
+    # The last choice of each key is kept.
     visits(one, range(10))
     assert shadows(one.port)["maglev"]["keys"] == {"picks": 10, "moved": 0}
     assert code(ask(one.port, "GET", SHADOWS.replace("backend", "none"))) == (404, "UpstreamNotFound")
@@ -142,7 +142,7 @@ def test_sessions_that_would_have_been_left_are_counted(servers):
     left = sum(maglev != home for _, _, maglev, _, _ in lines)
     found = shadows(one.port)
     assert found["maglev"]["sessions"] == {"picks": 40, "left": left} and 0 < left < 40
-    # They are no choices of the algorithm, and one without a hash is not asked.
+    # Sessions do not count as picks, and an algorithm without a hash is not asked for them.
     assert (found["maglev"]["picks"], found["least_conn"]["picks"]) == (1, 1) and "sessions" not in found["least_conn"]
     assert {least_conn for _, _, _, least_conn, _ in lines} == {"-"}
 

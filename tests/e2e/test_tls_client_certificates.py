@@ -1,4 +1,4 @@
-"""Certificates that Balanza shows to servers, named by variables, and `proxy_ssl_certificate_cache`."""
+"""Client certificates for servers, named by variables, and `proxy_ssl_certificate_cache`."""
 
 import ssl
 
@@ -12,12 +12,12 @@ from support.origin import answer, upstream
 from support.stream import Streaming
 from test_tls_named_certificates import KEPT, Files
 
-# NGINX resumes the session of another certificate.
+# NGINX resumes a session that was made with another certificate.
 NAMED = "proxy_ssl_session_reuse off; proxy_ssl_certificate certs/$arg_me.pem; proxy_ssl_certificate_key certs/$arg_me.key;"
 
 
 def server_side(alpn=()):
-    """A context that asks for a certificate, but does not insist."""
+    """A context that requests a client certificate and does not require it."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate().certificate, certificate().key)
     tls.load_verify_locations(authority().certificate)
@@ -28,20 +28,20 @@ def server_side(alpn=()):
 
 
 def shown(sock):
-    """The name in the certificate that a connection was shown."""
+    """The name in the client certificate of a connection."""
     subject = dict(pair for name in (sock.getpeercert() or {}).get("subject", ()) for pair in name)
     return subject.get("commonName", "nobody").encode()
 
 
 @pytest.fixture
 def asking(origin):
-    """Answers with the name that it was shown. It closes each connection: NGINX uses one again for other certificates."""
+    """Responds with the certificate's name. It closes each connection, because NGINX reuses one for other certificates."""
     return origin(lambda _request, connection: answer(shown(connection.sock), headers=[("Connection", "close")]), tls=server_side())
 
 
 @pytest.fixture
 def keeping(origin):
-    """Answers in the same way, and keeps its connections."""
+    """Responds in the same way, and keeps its connections."""
     return origin(lambda _request, connection: answer(shown(connection.sock)), tls=server_side())
 
 
@@ -64,7 +64,7 @@ def test_connections_are_kept_for_each_certificate(balancer, keeping, cache, reu
         for name in ("a.test", "b.test"):
             assert get(files.port, f"/?me={name}").body == name.encode()
     assert len(keeping.connections) == 2
-    # Nor is a session of the other one resumed.
+    # A session that was made with the other certificate is not resumed.
     for name in ("a.test", "b.test", "b.test", "a.test"):
         keeping.hang_up()
         assert get(files.port, f"/?me={name}").body == name.encode()
@@ -95,7 +95,7 @@ def test_what_cannot_be_loaded_is_an_error_of_ours(balancer, asking, origin):
         assert get(files.port, "/?me=c.test").status == 500
     files.one.wait_error(r'\[error\] .*cannot load certificate "[^"]*c\.test\.pem".*No such file')
     assert asking.count + other.count == 0
-    # No server has failed: both are asked as soon as there is a certificate.
+    # This does not count as a failure: both servers get requests as soon as the certificate exists.
     files.put("c.test", certificate("c.test"))
     assert {get(files.port, "/?me=c.test").body for _ in range(2)} == {b"c.test", b"other"}
 

@@ -1,4 +1,4 @@
-"""What single settings of TLS and HTTP/2 change, as a client or a server sees it."""
+"""The effects of single settings of TLS and HTTP/2, as a client or a server sees them."""
 
 import os
 import pathlib
@@ -27,7 +27,7 @@ def server(name, more, location=AGREED):
 
 
 def records(port, name, version):
-    """The lengths of the records with the response to a request for /large."""
+    """The lengths of the TLS records of the response to a request for /large."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     session = context(versions=version).wrap_bio(incoming, outgoing, server_hostname=name)
     with Client(port) as client:
@@ -72,7 +72,7 @@ def test_commands_of_openssl(balancer):
     assert agreed("b") == "TLSv1.3 TLS_AES_256_GCM_SHA384"
     assert "protocol version" in refused(one.port, name="b.c.test", tls=context(versions=OLD)).lower().replace("_", " ")
     assert agreed("c").startswith("TLSv1.2 ")
-    # The client prefers the other one.
+    # The client prefers the other suite.
     order = {"versions": OLD, "ciphers": "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384"}
     assert agreed("e", **order) == "TLSv1.2 ECDHE-ECDSA-AES256-GCM-SHA384"
     assert agreed("f", **order) == "TLSv1.2 ECDHE-ECDSA-AES128-GCM-SHA256"
@@ -158,19 +158,19 @@ def test_sizes_of_http2(balancer):
 
 
 def numbers(pair):
-    """What an RSA key is made of, as it may stand in memory."""
+    """The parts of an RSA key, in the forms that they may have in memory."""
     shown = openssl("pkey", "-in", pair.key, "-noout", "-text")
     for field in ("prime1", "prime2", "privateExponent"):
         digits = re.search(rf"{field}:\n((?: +[0-9a-f:]+\n)+)", shown)[1]
         number = bytes.fromhex(re.sub(r"[\s:]", "", digits)).lstrip(b"\0")
         yield from ((field, number), (f"{field} reversed", number[::-1]))
-    # The first third is the modulus, which the certificate has as well.
+    # The first third is the modulus, which is also in the certificate.
     lines = pair.key.read_text().splitlines()
     yield from ((f"line {number}", lines[number].encode()) for number in range(10, len(lines) - 2))
 
 
 def memory(pid):
-    """What a core file of a process would have: all that can be read and is not left out of it."""
+    """The memory that a core file of a process would contain: all that is readable and not excluded from core files."""
     with open(f"/proc/{pid}/mem", "rb", 0) as file:
         for part in re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", pathlib.Path(f"/proc/{pid}/smaps").read_text())[1:]:
             begin, end, mode = re.match(r"(\w+)-(\w+) (....)", part).groups()
@@ -183,7 +183,7 @@ def memory(pid):
 @balanza_only("its worker processes leave core files with keys")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_keys_are_in_no_core_file(balancer):
-    """The worker has the keys in the memory of its cryptography only, and leaves no core file. Without keys it leaves one."""
+    """The worker has the keys only in the memory of its TLS library, and leaves no core file. Without keys it leaves one."""
     pair = certificate(kind="rsa")
     core = "worker_rlimit_core 4g; working_directory DIR/tmp;"
     plain = "server { listen 127.0.0.1:PORT; return 200 ok; }"
@@ -194,7 +194,7 @@ def test_keys_are_in_no_core_file(balancer):
     needles = dict(numbers(pair))
     found = {pid: {name for part in memory(pid) for name, needle in needles.items() if needle in part}
              for pid in (one.process.pid, worker)}
-    # The supervisor has wiped them; what the worker signs with is there, which shows that the search finds it.
+    # The supervisor has wiped the keys. The worker has its signing key, which shows that the search can find keys.
     assert found[one.process.pid] == set()
     assert {name.partition(" ")[0] for name in found[worker]} == {"prime1", "prime2", "privateExponent"}, found
     assert "no core file is written" in one.test_config().stderr

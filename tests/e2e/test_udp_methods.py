@@ -1,4 +1,4 @@
-"""Every balancing algorithm chooses servers for sessions of UDP."""
+"""Every balancing algorithm chooses servers for UDP sessions."""
 
 import collections
 import json
@@ -16,7 +16,7 @@ pytestmark = balanza_only("Balanza's own methods")
 PROGRAM = ("import sys\nfor line in sys.stdin:\n    _, number, _, *servers = line.split()\n"
            "    print(number, servers[-1].split(':')[0], flush=True)\n")
 
-#: Methods of which it is defined who gets 12 sessions, one after the other, of one client, and of three servers.
+#: For 12 successive sessions of one client and three servers: methods that use all servers equally, and methods that use one.
 TURNS = {"round_robin", "least_conn", "priority"}
 ONE = {"first", "ip_hash", "hash", "maglev", "rendezvous", "hashed_ip", "last_server", "locality_least_conn", "external"}
 SESSIONS = 12
@@ -28,7 +28,7 @@ def algorithms():
 
 
 def test_every_algorithm_serves_datagrams(open_dir):
-    """One balancer has an upstream of each; so a method that is added is tested without a change here."""
+    """One balancer has an upstream for each algorithm, so a new algorithm is tested without a change here."""
     names = algorithms()
     assert {"round_robin", "least_conn", "hash", "random"} <= TURNS | ONE | set(names)
     program = open_dir / "last.py"
@@ -66,7 +66,7 @@ def test_every_algorithm_serves_datagrams(open_dir):
         lines[int(port)].append((status, reason.split(" ")[0]))
     for name, port in ports.items():
         assert {status for status, _ in lines[port]} == {"200"}, name
-        # The first sessions may come before the program can answer.
+        # The first sessions may begin before the program can answer.
         assert name in {reason for _, reason in lines[port]}, (name, lines[port])
     for server in [*servers, agent]:
         server.stop()

@@ -1,4 +1,4 @@
-//! The bodies of both directions, on a connection to a server.
+//! Request and response bodies on a connection to a server.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,7 @@ use crate::meter::Meter;
 
 /// Why bytes could not be sent.
 pub(crate) enum SendError {
-    /// The stream takes no more.
+    /// The stream accepts no more data.
     Closed,
     /// The stream or its connection has failed.
     Failed(h2::Error),
@@ -36,8 +36,8 @@ impl From<SendError> for io::Error {
     }
 }
 
-/// Sends what the peer takes of these bytes, up to so many; `ends` tells that nothing follows them. Returns how many these
-/// are, and whether the stream has ended with them.
+/// Sends as many of these bytes as the peer's window allows, at most `most`; `ends` means that they end the body.
+/// Returns how many were sent, and whether the stream has ended with them.
 pub(crate) fn poll_send(
     out: &mut SendStream<Bytes>,
     cx: &mut Context<'_>,
@@ -62,8 +62,8 @@ pub(crate) fn poll_send(
     Poll::Ready(Ok((length, last)))
 }
 
-/// Reads into the free space of a buffer, up to so many bytes; 0 is the end of the body. `piece` is what has come and is
-/// not read.
+/// Reads into the free space of a buffer, at most `most` bytes; 0 is the end of the body. `piece` holds bytes that were
+/// received and not yet read.
 pub(crate) fn poll_receive(
     body: &mut RecvStream,
     piece: &mut Bytes,
@@ -83,18 +83,18 @@ pub(crate) fn poll_receive(
     piece.copy_to_slice(&mut space[..length]);
     into.end += length;
     meter.use_bytes(length);
-    // The peer may send as much again. A stream that has ended needs no more.
+    // The peer may send as many bytes again. A stream that has ended does not need this, so an error is ignored.
     let _ = body.flow_control().release_capacity(length);
     Poll::Ready(Ok(length))
 }
 
-/// Reads the trailers behind a body whose end has been read.
+/// Reads the trailers after a body that has been read to its end.
 pub(crate) fn poll_trailers(
     body: &mut RecvStream,
     cx: &mut Context<'_>,
     to: &mut Fields,
 ) -> Poll<Result<(), h2::Error>> {
-    // A body of known length may be followed by a piece without content that ends it.
+    // After a body of known length, an empty frame may follow that ends it.
     while let Some(piece) = ready!(body.poll_data(cx)) {
         let length = piece?.len();
         let _ = body.flow_control().release_capacity(length);
@@ -105,7 +105,7 @@ pub(crate) fn poll_trailers(
     Poll::Ready(Ok(()))
 }
 
-/// Takes what may be passed on.
+/// Appends the trailers that may be passed on.
 fn take_trailers(trailers: &HeaderMap, to: &mut Fields) {
     for (name, value) in trailers {
         let name = name.as_str().as_bytes();
@@ -116,7 +116,7 @@ fn take_trailers(trailers: &HeaderMap, to: &mut Fields) {
     }
 }
 
-/// An error as it is reported where only the connection matters.
+/// The error in the form that is reported for a connection.
 pub(crate) fn of(error: h2::Error) -> io::Error {
     if error.is_io() {
         error.into_io().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())

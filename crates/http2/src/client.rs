@@ -21,27 +21,27 @@ use crate::io::Io;
 use crate::meter::Meter;
 use crate::{fields, response as head};
 
-/// Bytes of a request that wait for the connection, at most.
+/// Bytes of a request that may wait for the connection.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// Bytes in front of what a frame carries.
+/// Bytes of a frame's header.
 const FRAME: usize = 9;
 
-/// Requests that may be sent before the server has said how many it takes.
+/// Requests that may be sent before the server has announced its limit.
 const UNSETTLED: usize = 1;
 
-/// What a connection allows its server.
+/// The limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Requests at once that it is used for.
+    /// Concurrent requests.
     pub streams: u32,
-    /// Bytes of each response's body that may come before they are read.
+    /// Bytes of each response's body that the server may send before they are read.
     pub window: u32,
-    /// Bytes of a response's head, as HTTP/2 counts them.
+    /// Bytes of a response's head, counted as in HTTP/2.
     pub head: u32,
 }
 
-/// A connection to a server, which has to be driven while it is used.
+/// A connection to a server. It makes progress only while [`Connection::poll`] is called.
 pub struct Connection {
     inner: client::Connection<Io, Bytes>,
     meter: Rc<Meter>,
@@ -53,10 +53,10 @@ pub struct Opener {
     meter: Rc<Meter>,
 }
 
-/// Begins HTTP/2 on a transport.
+/// Starts HTTP/2 on a transport.
 ///
 /// # Errors
-/// The server has gone.
+/// The server has closed the connection.
 pub async fn begin(transport: Rc<Transport>, settings: Settings) -> io::Result<(Connection, Opener)> {
     let meter = Rc::new(Meter::default());
     meter.begin_turn();
@@ -76,44 +76,44 @@ pub async fn begin(transport: Rc<Transport>, settings: Settings) -> io::Result<(
 }
 
 impl Connection {
-    /// Moves the connection; ready when it has ended.
+    /// Drives the connection; ready when it has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.meter.begin_turn();
         Pin::new(&mut self.inner).poll(cx).map_err(body::of)
     }
 
-    /// Whether the server has said how many requests it takes.
+    /// Whether the server has announced how many concurrent requests it accepts.
     pub fn is_settled(&self) -> bool {
         self.meter.received() > 0
     }
 
-    /// Whether the server sends little but frames without content.
+    /// Whether most of what the server sends is frames without content.
     pub fn is_flooded(&self) -> bool {
         self.meter.is_flooded()
     }
 }
 
-/// What of a request stands in pseudo-fields.
+/// The parts of a request that HTTP/2 sends as pseudo-fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
     /// The method.
     pub method: &'a [u8],
-    /// Over TLS (`https`).
+    /// Whether the scheme is `https`.
     pub secure: bool,
-    /// The Host; without one there is no `:authority`.
+    /// The value of Host; without it there is no `:authority`.
     pub host: Option<&'a [u8]>,
     /// Path and query.
     pub path: &'a [u8],
 }
 
-/// A request's head, checked.
+/// The head of a request, validated.
 pub struct Head(Request<()>);
 
 impl Head {
     /// The head of a request with these fields.
     ///
     /// # Errors
-    /// HTTP/2 cannot carry it.
+    /// HTTP/2 cannot express the request.
     pub fn new(line: &Line<'_>, fields: &Fields, length: Option<u64>) -> Result<Head, &'static str> {
         let mut request = Request::new(());
         *request.method_mut() = Method::from_bytes(line.method).map_err(|_| "invalid method")?;
@@ -124,7 +124,7 @@ impl Head {
         };
         let mut parts = http::uri::Parts::default();
         parts.path_and_query = Some(path);
-        // A scheme goes with a host only.
+        // The scheme is sent only together with a host.
         if authority.is_some() {
             parts.scheme = Some(if line.secure { Scheme::HTTPS } else { Scheme::HTTP });
             parts.authority = authority;
@@ -136,9 +136,9 @@ impl Head {
     }
 }
 
-/// Path and query. Bytes that may not stand in them are escaped.
+/// The path and query. Bytes that are not allowed in them are percent-encoded.
 fn path(text: &[u8]) -> Option<PathAndQuery> {
-    // What follows a "#" would be dropped as a fragment.
+    // The parser would drop everything after a "#" as a fragment.
     if !text.contains(&b'#')
         && let Ok(path) = PathAndQuery::try_from(text)
     {
@@ -158,12 +158,12 @@ fn path(text: &[u8]) -> Option<PathAndQuery> {
 }
 
 impl Opener {
-    /// How many requests the server takes at once.
+    /// How many concurrent requests the server accepts.
     pub fn capacity(&self) -> usize {
         self.requests.current_max_send_streams()
     }
 
-    /// Whether the server has said how many requests it takes.
+    /// Whether the server has announced how many concurrent requests it accepts.
     pub fn is_settled(&self) -> bool {
         self.meter.received() > 0
     }
@@ -173,15 +173,15 @@ impl Opener {
         self.meter.received()
     }
 
-    /// Whether the connection still takes requests.
+    /// Whether the connection still accepts requests.
     pub fn is_open(&mut self, cx: &mut Context<'_>) -> bool {
         !matches!(self.requests.poll_ready(cx), Poll::Ready(Err(_)))
     }
 
-    /// Sends the head of a request; with `ends` it is all there is.
+    /// Sends the head of a request; with `ends` nothing follows it.
     ///
     /// # Errors
-    /// The connection takes no more requests, or the head is not valid.
+    /// The connection accepts no more requests, or the head is not valid.
     pub fn open(&self, head: Head, ends: bool) -> Result<Stream, StreamError> {
         let mut requests = self.requests.clone();
         let (response, out) = requests.send_request(head.0, ends).map_err(StreamError::of)?;
@@ -190,14 +190,14 @@ impl Opener {
     }
 }
 
-/// Why there is no response on a stream, or not all of it.
+/// Why a response is missing or incomplete.
 #[derive(Debug)]
 pub enum StreamError {
-    /// The server says that it has not looked at the request: REFUSED_STREAM, or GOAWAY.
+    /// The server has not processed the request (REFUSED_STREAM or GOAWAY).
     Unprocessed,
-    /// The server has given the request up, with this error code.
+    /// The server has reset the stream with this error code.
     Reset(u32),
-    /// What the server sends is not HTTP/2, or not a response.
+    /// The server has sent something that is not HTTP/2, or not a response.
     Malformed(&'static str),
     /// The connection has ended.
     Connection(io::Error),
@@ -209,7 +209,7 @@ impl StreamError {
         match reason {
             Some(Reason::REFUSED_STREAM) if error.is_reset() && error.is_remote() => StreamError::Unprocessed,
             Some(reason) if error.is_reset() && error.is_remote() => StreamError::Reset(reason.into()),
-            // Streams that it has looked at go on.
+            // Streams that the server has processed continue after a GOAWAY.
             Some(_) if error.is_go_away() && error.is_remote() => StreamError::Unprocessed,
             Some(reason) => StreamError::Malformed(fault(reason)),
             None => StreamError::Connection(body::of(error)),
@@ -217,10 +217,10 @@ impl StreamError {
     }
 }
 
-/// What the server did wrong, by the error code that it is sent.
+/// What the server did wrong, by the error code that we send to it.
 fn fault(reason: Reason) -> &'static str {
     match reason {
-        // The head was larger than we read.
+        // The head exceeded our limit.
         Reason::REFUSED_STREAM => "upstream sent too big header",
         Reason::COMPRESSION_ERROR => "upstream sent invalid HTTP/2 header block",
         Reason::FRAME_SIZE_ERROR => "upstream sent http2 frame of invalid size",
@@ -243,22 +243,22 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// A request and its response. A stream that is dropped before its end is reset (CANCEL).
+/// A request and its response. If it is dropped before it has ended, the stream is reset (CANCEL).
 pub struct Stream {
-    /// Until the head has come.
+    /// Present until the head has been received.
     response: Option<ResponseFuture>,
     out: SendStream<Bytes>,
-    /// From the head of the response on.
+    /// Present once the head has been received.
     body: Option<RecvStream>,
-    /// What of the body has come and is not read.
+    /// Bytes of the body that were received and not yet read.
     piece: Bytes,
     meter: Rc<Meter>,
-    /// The request has been sent whole.
+    /// The whole request has been sent.
     ended: bool,
 }
 
 impl Stream {
-    /// Waits for the head of the response; true when nothing follows it. `to_head` tells that the request is a HEAD.
+    /// Waits for the head of the response; true if nothing follows it. `to_head` means that the request was a HEAD.
     pub fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -278,7 +278,7 @@ impl Stream {
         Poll::Ready(Ok(ends))
     }
 
-    /// Waits for the head of an interim response. To be asked before [`Stream::poll_head`], which leaves them out.
+    /// Waits for the head of an interim response. Call it before [`Stream::poll_head`], which skips interim responses.
     pub fn poll_interim(&mut self, cx: &mut Context<'_>, to: &mut Response) -> Poll<()> {
         let Some(response) = &mut self.response else { return Poll::Pending };
         match ready!(response.poll_informational(cx)) {
@@ -287,12 +287,12 @@ impl Stream {
                 self.meter.use_bytes(FRAME + to.text.len());
                 Poll::Ready(())
             }
-            // The response tells what is wrong.
+            // The final response reports the error.
             Some(Err(_)) | None => Poll::Pending,
         }
     }
 
-    /// Reads into the free space of a buffer, up to so many bytes; 0 is the end of the body.
+    /// Reads into the free space of a buffer, at most `most` bytes; 0 is the end of the body.
     pub fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -303,14 +303,14 @@ impl Stream {
         body::poll_receive(body, &mut self.piece, &self.meter, cx, into, most).map_err(StreamError::of)
     }
 
-    /// Reads the trailers behind the body.
+    /// Reads the trailers after the body.
     pub fn poll_trailers(&mut self, cx: &mut Context<'_>, to: &mut Fields) -> Poll<Result<(), StreamError>> {
         let Some(body) = &mut self.body else { return Poll::Ready(Err(StreamError::Unprocessed)) };
         body::poll_trailers(body, cx, to).map_err(StreamError::of)
     }
 
-    /// Sends what the server takes of these bytes; `ends` tells that nothing follows them. None when it takes no more of the
-    /// request: what it makes of that is in the response.
+    /// Sends as many of these bytes as the server's window allows; `ends` means that they end the request. None if the
+    /// server accepts no more of the request: its response says why.
     pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8], ends: bool) -> Poll<Option<usize>> {
         match ready!(body::poll_send(&mut self.out, cx, bytes, usize::MAX, ends)) {
             Ok((length, last)) => {
@@ -326,7 +326,7 @@ impl Stream {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        // If the server takes no more, the response tells why.
+        // If the server accepts no more of the request, its response says why.
         let _ = match trailers.is_empty() {
             true => self.out.send_data(Bytes::new(), true),
             false => self.out.send_trailers(fields::trailers(trailers)),

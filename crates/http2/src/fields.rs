@@ -1,20 +1,20 @@
-//! Fields on their way out, in the form of HTTP/2.
+//! Header fields and trailers in the form of HTTP/2.
 
 use balanza_message::{Fields, Header};
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 
-/// Fields of a connection of HTTP/1, which have no meaning here (RFC 9113, 8.2.2).
+/// Connection-specific fields of HTTP/1, which HTTP/2 forbids (RFC 9113, 8.2.2).
 pub(crate) const OF_A_CONNECTION: u64 = Header::Connection.bit()
     | Header::KeepAlive.bit()
     | Header::ProxyConnection.bit()
     | Header::TransferEncoding.bit()
     | Header::Upgrade.bit();
 
-/// Fields that say how a message is delimited or routed, which trailers cannot.
+/// Fields that control framing or routing, which are not allowed in trailers.
 pub(crate) const FRAMING: u64 = Header::TransferEncoding.bit() | Header::ContentLength.bit() | Header::Host.bit();
 
-/// The fields of a request; its Host is what the pseudo-field says.
+/// The fields of a request. Host is left out, because `:authority` carries it.
 pub(crate) fn of_request(fields: &Fields, length: Option<u64>) -> HeaderMap {
     let mut map = HeaderMap::new();
     let left_out = OF_A_CONNECTION | Header::Host.bit() | Header::ContentLength.bit();
@@ -36,7 +36,7 @@ fn fill(map: &mut HeaderMap, fields: &Fields, more: usize, left_out: u64) {
     map.reserve(fields.len() + more);
     for (name, value) in fields.iter() {
         let header = Header::recognise(name);
-        // TE may say one thing only (RFC 9113, 8.2.2).
+        // The only value that HTTP/2 allows for TE is "trailers" (RFC 9113, 8.2.2).
         if header.is_in(left_out) || header == Header::Te && !value.eq_ignore_ascii_case(b"trailers") {
             continue;
         }

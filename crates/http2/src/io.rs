@@ -1,4 +1,4 @@
-//! The bytes of a connection as the `h2` crate reads and writes them.
+//! The byte stream of a connection for the `h2` crate.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::meter::Meter;
 
-/// A transport that collects what is written until it is flushed: frames are small, and system calls and records of TLS
-/// are not cheap. It holds buffers only while something is in them.
+/// A transport that collects writes until it is flushed, because frames are small and each system call and TLS record
+/// has a cost. It holds a buffer only while it contains data.
 pub(crate) struct Io {
     transport: Rc<Transport>,
     input: Option<Buffer>,
@@ -21,12 +21,12 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    /// `received` was read from the transport before.
+    /// `received` has already been read from the transport.
     pub(crate) fn new(transport: Rc<Transport>, received: Option<Buffer>, meter: Rc<Meter>) -> Io {
         Io { transport, input: received, output: None, meter }
     }
 
-    /// Writes all that was collected.
+    /// Writes the collected bytes.
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(output) = self.output.as_mut().filter(|output| !output.is_empty()) {
             match self.transport.poll_send(cx, &[IoSlice::new(output.unread())], false) {
@@ -56,7 +56,7 @@ impl AsyncRead for Io {
             }
             match io.transport.poll_recv_buffer(cx, &mut io.input) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
-                // Streams that were complete are; what the end cuts off shows by itself.
+                // Streams that have ended are complete; the others report the missing end themselves.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
                 Poll::Ready(read) => {
                     io.meter.receive(read?);

@@ -1,12 +1,12 @@
-//! HTTP/2 over a transport of Balanza's, in its messages.
+//! HTTP/2 over Balanza's transports, with Balanza's message types.
 //!
-//! With clients, the frames, HPACK, flow control and the states of streams are our own: an idle connection holds no buffer,
-//! and heads are read into a [`Request`](balanza_message::Request) and written from [`Fields`](balanza_message::Fields)
-//! without another form between. With servers, of which there are few connections, they are those of the `h2` crate, which
-//! nothing else of Balanza sees.
+//! For clients, Balanza has its own frames, HPACK, flow control and stream states: an idle connection holds no buffer,
+//! a head is read directly into a [`Request`](balanza_message::Request), and a response's head is written directly from
+//! [`Fields`](balanza_message::Fields). For servers, to which there are few connections, the `h2` crate is used. No
+//! other crate of Balanza uses it.
 
 #![forbid(unsafe_code)]
-// A write to a standard error that is closed or full panics in these.
+// These macros panic if standard error is closed or full.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod body;
@@ -18,12 +18,12 @@ mod meter;
 mod response;
 pub mod server;
 
-/// What fuzzing calls.
+/// Entry points for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::hpack::{Decoder, Invalid, field};
     pub use crate::server::probe::run;
 }
 
-/// What a client sends first (RFC 9113, 3.4).
+/// The connection preface that a client sends first (RFC 9113, 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,46 +1,46 @@
-//! What a connection knows of its peer: whether it reads, and how much of what it sends is of use.
+//! Measures a connection's peer: whether it reads, and how much of what it sends is content.
 
 use std::cell::Cell;
 
 use balanza_net::buffer::CAPACITY;
 use balanza_net::clock::{self, Nanos};
 
-/// Bytes that are read at once. What is more would keep a worker from its other connections.
+/// Bytes that are read in one turn. The limit keeps other connections of the worker from waiting.
 const TURN: usize = 4 * CAPACITY;
 
-/// What a connection knows of its peer.
+/// Measurements of a connection's peer.
 #[derive(Default)]
 pub(crate) struct Meter {
-    /// Since when the peer has taken nothing although there was something; 0 while it reads.
+    /// Since when the peer has read nothing although data was waiting; 0 while it reads.
     stalled_since: Cell<Nanos>,
-    /// Bytes that it has sent.
+    /// Bytes that the peer has sent.
     received: Cell<u64>,
-    /// Bytes that may be read before others have their turn.
+    /// Bytes that may still be read in this turn.
     budget: Cell<usize>,
-    /// Bytes among them that were of use: heads and bodies.
+    /// Bytes of content: heads and bodies.
     useful: Cell<u64>,
 }
 
 impl Meter {
-    /// When the peer will have taken nothing for so long, if it has stopped reading.
+    /// When the peer will have read nothing for `patience`, if it has stopped reading.
     pub(crate) fn stalls_until(&self, patience: Nanos) -> Option<Nanos> {
         let since = self.stalled_since.get();
         (since != 0).then(|| since.saturating_add(patience))
     }
 
-    /// The peer has taken something.
+    /// The peer has read something.
     pub(crate) fn takes(&self) {
         self.stalled_since.set(0);
     }
 
-    /// There is something that the peer does not take.
+    /// Data is waiting that the peer does not read.
     pub(crate) fn takes_nothing(&self) {
         if self.stalled_since.get() == 0 {
             self.stalled_since.set(clock::now());
         }
     }
 
-    /// Begins a turn, in which so much may be read.
+    /// Begins a turn, in which `TURN` bytes may be read.
     pub(crate) fn begin_turn(&self) {
         self.budget.set(TURN);
     }
@@ -50,13 +50,13 @@ impl Meter {
         self.budget.get() > 0
     }
 
-    /// Notes bytes that have been read.
+    /// Counts bytes that have been read.
     pub(crate) fn receive(&self, count: usize) {
         self.received.set(self.received.get() + count as u64);
         self.budget.set(self.budget.get().saturating_sub(count));
     }
 
-    /// Notes bytes of use.
+    /// Counts bytes of content.
     pub(crate) fn use_bytes(&self, count: usize) {
         self.useful.set(self.useful.get() + count as u64);
     }
@@ -66,7 +66,7 @@ impl Meter {
         self.received.get()
     }
 
-    /// Whether the peer sends little but frames without content: NGINX's measure.
+    /// Whether most of what the peer sends is frames without content, by NGINX's rule.
     pub(crate) fn is_flooded(&self) -> bool {
         self.received.get() / 8 > self.useful.get() + (1 << 20)
     }

@@ -1,13 +1,13 @@
-//! The head of a response, from the form of HTTP/2 to that of every response.
+//! Converts a response's head from the form of HTTP/2.
 
 use balanza_message::{Field, Header, Length, Response, Span};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, response};
 
-/// Makes a response of a head. `ends` tells that no body follows, `to_head` that the request was a HEAD.
+/// Converts the head of a response. `ends` means that no body follows, `to_head` that the request's method was HEAD.
 ///
 /// # Errors
-/// It is not valid.
+/// The head is not valid.
 pub(crate) fn translate(
     head: &response::Parts,
     ends: bool,
@@ -32,7 +32,7 @@ pub(crate) fn translate(
     Ok(())
 }
 
-/// Makes a response of an interim head.
+/// Converts the head of an interim response.
 pub(crate) fn translate_interim(head: &response::Parts, to: &mut Response) {
     to.clear();
     to.status = head.status.as_u16();

@@ -1,9 +1,9 @@
 //! The memory that this process uses, and the limit that `worker_memory` sets.
 //!
-//! Large allocations of connections are counted when they are taken from the allocator and returned to it, not when a
-//! request uses them: buffers by `Buffer`, the rest by [`Held`]. Each thread counts for itself and publishes its count
-//! in steps. Everything else (code, tables, memory that the allocator keeps) is measured once a second, and more often
-//! while much is used.
+//! Large allocations of connections are counted when they are taken from the allocator and released to it, not when a
+//! request uses them: buffers by `Buffer`, the rest by [`Held`]. Each thread counts its own and publishes its count in
+//! steps. All other memory (code, tables, memory that the allocator keeps) is measured once a second, and more often
+//! while much memory is in use.
 
 mod limit;
 
@@ -13,22 +13,22 @@ use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU64, AtomicUsize, Ordering:
 
 pub use limit::{Gauge, Limit};
 
-/// By how many bytes a thread's count may differ from what the others know of it.
+/// By how many bytes a thread's published count may differ from its own.
 const STEP: isize = 256 * 1024;
 
-/// Counted bytes, of all threads.
+/// Counted bytes of all threads.
 static COUNTED: AtomicIsize = AtomicIsize::new(0);
-/// Most of them at a time, which the allocator may have kept.
+/// The recent maximum of counted bytes. The allocator may have kept that much.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// As many of them were there when the process was last measured, or fewer since then.
+/// The counted bytes at the last measurement, or their minimum since then.
 static MEASURED_AT: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that were measured, if memory that is freed is measured no more.
+/// Measured bytes, or 0 if the measurement does not shrink when memory is released.
 static MEASURED: AtomicUsize = AtomicUsize::new(0);
-/// Bytes measured beyond those.
+/// Measured bytes beyond those that are counted or that the allocator may have kept.
 static OTHER: AtomicUsize = AtomicUsize::new(0);
-/// What is allowed; `usize::MAX` for no limit.
+/// The limit; `usize::MAX` for none.
 static ALLOWED: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// What is compared with it: [`Gauge`] as a number.
+/// What is measured: [`Gauge`] as a number.
 static GAUGE: AtomicU8 = AtomicU8::new(Gauge::Resident as u8);
 /// [`Pressure`] as a number.
 static PRESSURE: AtomicU8 = AtomicU8::new(0);
@@ -44,24 +44,25 @@ thread_local! {
     static OF_THREAD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// What this thread has counted.
+/// Bytes that this thread has counted.
 #[cfg(feature = "simulation")]
 pub fn of_thread() -> isize {
     OF_THREAD.get()
 }
 
-/// How short memory is. Each step is a sixteenth of the limit beyond the one before.
+/// How short memory is. `Connections` begins at the limit, and each further step a sixteenth of the limit above the
+/// previous one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pressure {
-    /// There is enough.
+    /// There is enough memory.
     None,
-    /// The limit: a connection or a request comes in only if an older one that waits goes.
+    /// The limit is reached: a new connection or request is accepted only if an older one that waits is closed.
     Connections,
     /// Bodies that would have to be kept in memory are refused.
     Bodies,
-    /// Heads that are large are refused.
+    /// Large heads are refused.
     Heads,
-    /// No request is begun.
+    /// No new request is accepted.
     Requests,
 }
 
@@ -77,12 +78,12 @@ pub fn pressure() -> Pressure {
     }
 }
 
-/// Counts memory that was taken, or given back if negative.
+/// Counts memory that was taken, or released if negative.
 #[inline]
 pub fn count(bytes: isize) {
     #[cfg(feature = "simulation")]
     let _ = OF_THREAD.try_with(|sum| sum.set(sum.get() + bytes));
-    // A thread that ends may free something after its count has gone.
+    // A thread that ends may release memory after its counter has been destroyed.
     let _ = UNTOLD.try_with(|untold| {
         let sum = untold.get() + bytes;
         untold.set(sum);
@@ -94,12 +95,12 @@ pub fn count(bytes: isize) {
     });
 }
 
-/// Tells the others the rest of this thread's count, at its end.
+/// Publishes the rest of this thread's count. Call it at the end of the thread.
 pub fn settle() {
     COUNTED.fetch_add(UNTOLD.take(), Relaxed);
 }
 
-/// Works out how short memory is.
+/// Computes how short memory is.
 fn assess() {
     let counted = counted();
     PEAK.fetch_max(counted, Relaxed);
@@ -111,8 +112,9 @@ fn assess() {
     PRESSURE.store(decisive(expected, step(MEASURED.load(Relaxed), allowed)), Relaxed);
 }
 
-/// The step that counts. What the allocator has kept of a peak is expected to serve for what comes, but may be of no use
-/// for it, such as another thread's: when little is left by what was measured, large heads are refused all the same.
+/// The step that applies. Memory that the allocator has kept from a peak is expected to serve new requests, but may
+/// not, for example if it belongs to another thread. So if the measurement shows that little is left, large heads are
+/// refused all the same.
 fn decisive(expected: u8, measured: u8) -> u8 {
     if measured >= Pressure::Heads as u8 { expected.max(Pressure::Heads as u8) } else { expected }
 }
@@ -124,17 +126,17 @@ fn step(taken: usize, allowed: usize) -> u8 {
     }
 }
 
-/// Keeps to this limit from now on.
+/// Applies this limit from now on.
 pub fn configure(limit: Option<Limit>) {
     ALLOWED.store(limit.map_or(usize::MAX, |limit| limit.bytes), Relaxed);
     GAUGE.store(limit.map_or(Gauge::Resident, |limit| limit.gauge) as u8, Relaxed);
     tick();
 }
 
-/// Measures what this process has taken. To be called once a second.
+/// Measures the memory of this process. Call it once a second.
 pub fn tick() {
     if ALLOWED.load(Relaxed) != usize::MAX {
-        // What was given back after a peak is not there for the next one.
+        // Memory that the allocator has returned after a peak is not available for the next one, so the peak decays.
         if gauge() != Gauge::Addresses || limit::addresses_return() {
             let peak = PEAK.load(Relaxed);
             PEAK.store(counted().max(peak - peak / 8), Relaxed);
@@ -144,13 +146,13 @@ pub fn tick() {
     assess();
 }
 
-/// Measures what this process has taken beyond what is counted.
+/// Measures the memory that this process uses beyond what is counted.
 fn measure() {
     let counted = counted();
     MEASURED_AT.store(counted, Relaxed);
     if let Some(measured) = gauge().measure() {
         MEASURED.store(if gauge() != Gauge::Addresses || limit::addresses_return() { measured } else { 0 }, Relaxed);
-        // What the allocator has kept of the last peak is there for the next one.
+        // Memory that the allocator has kept from the last peak is available for the next one.
         OTHER.store(measured.saturating_sub(PEAK.load(Relaxed).max(counted)), Relaxed);
     }
 }
@@ -169,7 +171,7 @@ fn counted() -> usize {
     usize::try_from(COUNTED.load(Relaxed)).unwrap_or(0)
 }
 
-/// Whether an alert is due: once a second.
+/// Whether an alert is due; there is one alert a second.
 pub fn alert_is_due(second: u64) -> bool {
     ALERTED.swap(second, Relaxed) != second
 }
@@ -185,12 +187,12 @@ impl fmt::Display for State {
     }
 }
 
-/// Bytes that are counted for as long as this lives.
+/// Bytes that are counted until this is dropped.
 #[derive(Default)]
 pub struct Held(usize);
 
 impl Held {
-    /// Counts so many instead of those before.
+    /// Counts this many bytes instead of the previous number.
     #[inline]
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.0 {

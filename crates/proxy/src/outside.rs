@@ -1,4 +1,4 @@
-//! What finds servers outside the configuration: names that are resolved, and sources that are followed.
+//! Servers from outside the configuration: resolved names, and discovery sources.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use crate::discovery::Discoveries;
 use crate::names::Names;
 use crate::source_condition::Condition;
 
-/// Both, of one process.
+/// The names and sources of a process.
 pub struct Outside<'a> {
-    /// `resolve`.
+    /// Names with `resolve`.
     pub names: &'a Arc<Names>,
-    /// `discover`.
+    /// Sources of `discover`.
     pub discoveries: &'a Arc<Discoveries>,
 }
 
 impl Outside<'_> {
-    /// What the sources of an upstream have at present.
+    /// The current servers of an upstream's sources.
     pub fn found(&self, protocol: Protocol, conf: &Upstream) -> Vec<Found> {
         if conf.discovers.is_empty() { Vec::new() } else { self.discoveries.found(protocol, conf) }
     }
 
-    /// How the names of an upstream are.
+    /// The state of each name of an upstream.
     pub fn names(&self, protocol: Protocol, conf: &Upstream) -> Vec<Condition> {
         if conf.resolved.is_empty() { Vec::new() } else { self.names.conditions(protocol, &conf.name) }
     }
 
-    /// How its sources are.
+    /// The state of each source of an upstream.
     pub fn sources(&self, protocol: Protocol, conf: &Upstream) -> Vec<Condition> {
         if conf.discovers.is_empty() { Vec::new() } else { self.discoveries.conditions(protocol, conf) }
     }
 
-    /// An upstream's own servers, then those that its names have at present, then these of its sources.
+    /// All servers of an upstream: its own, then those of its names, then those of its sources.
     pub fn behind(
         &self,
         own: &[UpstreamServer],

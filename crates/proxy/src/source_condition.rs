@@ -1,29 +1,29 @@
-//! How a name that is resolved, or a source that is followed, is at present: for the API, the metrics and the log.
+//! The state of a resolved name or a discovery source, for the API, the metrics and the log.
 
 use std::time::SystemTime;
 
-/// How a name or a source is at present.
+/// The state of a name or a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// What messages call it.
+    /// The name that messages use.
     pub name: String,
-    /// How many servers it has.
+    /// How many servers it has now.
     pub servers: usize,
-    /// Its entries that are no servers.
+    /// Entries that were left out because they are not valid servers.
     pub wrong: usize,
-    /// When it answered last; none before it has.
+    /// When it last answered; none before the first answer.
     pub answered: Option<SystemTime>,
-    /// Why it has not answered since.
+    /// The error since the last answer.
     pub error: Option<String>,
 }
 
 impl Condition {
-    /// That of a name or a source that has not been asked yet.
+    /// The state of a name or a source that has not been queried yet.
     pub fn new(name: String) -> Condition {
         Condition { name, ..Condition::default() }
     }
 
-    /// It has answered.
+    /// Notes an answer.
     pub fn answered(&mut self, servers: usize) {
         self.servers = servers;
         self.answered = Some(SystemTime::now());

@@ -1,7 +1,7 @@
-"""The client of `CLIENT_HTTP=2`: the same requests, by HTTP/2 wherever HTTP/2 can express them.
+"""The client for `CLIENT_HTTP=2`: the same requests, over HTTP/2 if HTTP/2 can express them.
 
-A connection becomes one of HTTP/2, with prior knowledge, by its first request. Raw bytes, and requests with fields or forms
-that exist in HTTP/1 only, leave it one of HTTP/1. What the tests say of a response is the same for both.
+The first request decides the protocol of a connection: HTTP/2 with prior knowledge, or HTTP/1 for raw bytes and for requests
+with fields or forms that exist only in HTTP/1. The tests check the same things in a response of either protocol.
 """
 
 import collections
@@ -13,10 +13,10 @@ from .messages import Ended
 
 CHOSEN = os.environ.get("CLIENT_HTTP") == "2"
 
-# Fields that are of a connection of HTTP/1 (RFC 9113, 8.2.2), or that a client of HTTP/2 must not send as they are.
+# Connection-specific fields of HTTP/1 (RFC 9113, 8.2.2), and fields that an HTTP/2 client must not send as they are.
 OF_HTTP1 = {"connection", "expect", "host", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"}
 
-# What requests went by, for the report at the end of a run.
+# The number of requests by protocol, for the report at the end of a run.
 counts = collections.Counter()
 
 
@@ -28,12 +28,12 @@ def of_http1(method, target, host, fields, version):
                    for name, value in fields))
 
 
-# Of balancers' servers that speak both.
+# Ports of balancers that accept both protocols.
 ports = set()
 
 
 def with_http2(text):
-    """A configuration whose servers speak HTTP/2 beside HTTP/1. Their ports are remembered."""
+    """Adds HTTP/2 to the servers of a configuration and records their ports."""
     before, begin, http = re.split(r"(?m)(^\s*http\s*\{|\Z)", text, maxsplit=1)
     http, stream, rest = re.split(r"(?m)(^\s*stream\s*\{|\Z)", http, maxsplit=1)
     if "http2 off" in http:
@@ -45,10 +45,10 @@ def with_http2(text):
 
 
 def over_http2(http1):
-    """The class of a raw client of HTTP/1, with requests by HTTP/2."""
+    """A class like this raw HTTP/1 client, which sends its requests over HTTP/2."""
 
     class Client(http1):
-        # None as long as both are possible.
+        # None until the protocol has been decided.
         http2 = None
 
         def __init__(self, port, **options):
@@ -67,7 +67,7 @@ def over_http2(http1):
                 self.missing -= len(data)
                 self.http2.send(self.streams[-1], data, end=self.missing <= 0)
                 return self
-            assert not self.http2, "raw bytes on a connection of HTTP/2"
+            assert not self.http2, "raw bytes on an HTTP/2 connection"
             self.is_http1 = True
             return super().send(data)
 

@@ -1,21 +1,21 @@
-//! From blocks to fields.
+//! Decodes header blocks into fields.
 
 use super::table::{Dynamic, SIZE, STATIC};
 use super::{Invalid, huffman};
 
-/// Larger than any number that may come.
+/// Larger than any number that is valid here.
 const MOST: usize = 1 << 24;
 
-/// The longest name of the table that is copied for a field that nobody wants: a byte or two of a block ask for it.
+/// The longest table name that is copied for an unwanted field, because one or two bytes can request a copy.
 const NAME_UNWANTED: usize = 256;
 
-/// Reads the blocks of a connection.
+/// Decodes the header blocks of a connection.
 pub struct Decoder {
-    /// None while there is nothing in it.
+    /// None while the table is empty.
     dynamic: Option<Box<Dynamic>>,
-    /// How large the peer lets it become.
+    /// The size that the peer has set for the table.
     most: usize,
-    /// A field of the block has been read: the size may not change any more.
+    /// A field of the block has been read, so a size update is no longer allowed.
     begun: bool,
 }
 
@@ -25,9 +25,9 @@ impl Default for Decoder {
     }
 }
 
-/// Why reading has stopped.
+/// Why decoding has stopped.
 enum Stop {
-    /// The rest of the block has to come first.
+    /// The field continues in the next piece of the block.
     Incomplete,
     Invalid,
 }
@@ -38,7 +38,7 @@ impl From<Invalid> for Stop {
     }
 }
 
-/// A string as it came.
+/// A string as it was received.
 #[derive(Clone, Copy)]
 struct Text<'a> {
     bytes: &'a [u8],
@@ -55,7 +55,7 @@ impl Text<'_> {
     }
 }
 
-/// A block that is being read.
+/// The rest of a block.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    /// A number that begins in the low bits of `first` (RFC 7541, 5.1).
+    /// Reads a number that begins in the low bits of `first` (RFC 7541, 5.1).
     fn number(&mut self, first: u8, bits: u32) -> Result<usize, Stop> {
         let mask = (1 << bits) - 1;
         let mut value = usize::from(first) & mask;
@@ -101,12 +101,13 @@ impl Decoder {
         self.begun = false;
     }
 
-    /// Reads a piece of a block as far as its fields are complete, and returns how far that is. Each field is appended to
-    /// `text`, and `each` is told where it begins and where its name ends; it may take the field away again. It returns whether
-    /// more are `wanted`; those that are not cost no more than their bytes.
+    /// Decodes the complete fields of a piece of a block, and returns how many bytes they took. Each field is appended
+    /// to `text`, then `each` is called with the positions where the field begins and where its name ends. `each` may
+    /// remove the field again, and returns whether more fields are `wanted`. Fields that are not wanted cost no more
+    /// than reading their bytes.
     ///
     /// # Errors
-    /// It is not valid. The connection cannot go on.
+    /// The block is not valid. The connection has to be closed.
     pub fn decode(
         &mut self,
         block: &[u8],

@@ -1,10 +1,10 @@
-//! From fields to blocks, without a dynamic table.
+//! Encodes fields into header blocks, without a dynamic table.
 
 use balanza_message::{Header, write_decimal};
 
 use super::huffman;
 
-/// Appends a number behind the bits of `first` (RFC 7541, 5.1).
+/// Appends a number, which begins in the low bits of `first` (RFC 7541, 5.1).
 fn integer(out: &mut Vec<u8>, first: u8, bits: u32, mut value: usize) {
     let mask = (1 << bits) - 1;
     if value < mask {
@@ -20,7 +20,7 @@ fn integer(out: &mut Vec<u8>, first: u8, bits: u32, mut value: usize) {
     out.push(value as u8);
 }
 
-/// Appends a string, as a Huffman code if that is shorter.
+/// Appends a string, Huffman-coded if that is shorter.
 fn string(out: &mut Vec<u8>, text: &[u8]) {
     let code = huffman::encoded_length(text);
     if code < text.len() {
@@ -32,7 +32,7 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Says that no dynamic table is used: once after the peer has said how large it may be.
+/// Sets the size of the dynamic table to 0. Required once after the peer has announced its limit.
 pub fn size_update(out: &mut Vec<u8>) {
     out.push(0x20);
 }
@@ -56,7 +56,7 @@ pub fn status(out: &mut Vec<u8>, status: u16) {
     out.push(0x80 | known);
 }
 
-/// Appends a field. Its name is written in lower case.
+/// Appends a field, with its name in lower case.
 pub fn field(out: &mut Vec<u8>, header: Header, name: &[u8], value: &[u8]) {
     match index(header) {
         0 => {
@@ -80,12 +80,12 @@ fn lower_case(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends a field whose value is a number.
+/// Appends a field with a numeric value.
 pub fn number(out: &mut Vec<u8>, header: Header, value: u64) {
     field(out, header, header.name().as_bytes(), write_decimal(&mut [0; 20], value));
 }
 
-/// Where the static table has the name of a field; 0 where it has not.
+/// The index of the name in the static table; 0 if it is not there.
 fn index(header: Header) -> usize {
     INDEXES[header as usize].into()
 }

@@ -1,8 +1,8 @@
-//! The Huffman code of strings (RFC 7541, 5.2 and Appendix B).
+//! The Huffman code for strings (RFC 7541, 5.2 and Appendix B).
 
 use super::Invalid;
 
-/// The length of each byte's code in bits. The code is canonical: this is all that there is to know of it.
+/// The length in bits of each byte's code. The code is canonical, so the lengths define it.
 #[rustfmt::skip]
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -15,21 +15,21 @@ const LENGTHS: [u8; 256] = [
     20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 
-/// The longest code.
+/// The length of the longest code.
 const LONGEST: usize = 30;
 
-/// Codes of up to so many bits are found in one step.
+/// Codes of at most this length are looked up in one step.
 const SHORT: u32 = 9;
 
-/// What the lengths stand for.
+/// Tables that are computed from the lengths.
 struct Code {
     /// The code of each byte.
     codes: [u32; 256],
     /// The bytes in the order of their codes.
     sorted: [u8; 256],
-    /// For each length its first code, and how many codes are shorter.
+    /// For each length, the first code of that length and the number of shorter codes.
     first: [(u32, u32); LONGEST + 2],
-    /// For each beginning of a code its length and byte; 0 where the code is longer.
+    /// For each prefix of `SHORT` bits, the length and byte of its code; 0 if the code is longer.
     short: [u16; 1 << SHORT],
 }
 
@@ -65,7 +65,7 @@ const fn build() -> Code {
     code
 }
 
-/// The byte whose code these bits begin with, and the length of the code.
+/// Finds the code at the beginning of `bits`. Returns its byte and its length.
 #[cold]
 fn long(bits: u64) -> Result<(u8, u32), Invalid> {
     let mut length = SHORT as usize + 1;
@@ -78,17 +78,17 @@ fn long(bits: u64) -> Result<(u8, u32), Invalid> {
         }
         length += 1;
     }
-    // The end of the string, which may not be written.
+    // The end-of-string code, which is not allowed in a string.
     Err(Invalid)
 }
 
-/// Appends the bytes that this stands for.
+/// Appends the decoded bytes of `input`.
 ///
 /// # Errors
-/// It ends inside a code, is padded with anything but the shortest row of ones, or has the code of the end.
+/// The input ends inside a code, has padding other than the fewest possible ones, or contains the end-of-string code.
 pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     out.reserve(input.len() * 8 / 5);
-    // Bits that have come, from the highest on.
+    // Bits that have been read and not decoded, left-aligned.
     let (mut bits, mut count) = (0u64, 0u32);
     let mut rest = input;
     loop {
@@ -120,13 +120,13 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     if is_padding { Ok(()) } else { Err(Invalid) }
 }
 
-/// How many bytes the code of these takes.
+/// How many bytes the encoded form takes.
 pub fn encoded_length(bytes: &[u8]) -> usize {
     let bits: usize = bytes.iter().map(|&byte| LENGTHS[byte as usize] as usize).sum();
     bits.div_ceil(8)
 }
 
-/// Appends the code of these bytes.
+/// Appends the encoded form of these bytes.
 pub fn encode(bytes: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
     let (mut bits, mut count) = (0u64, 0u32);
     for byte in bytes {
@@ -138,7 +138,7 @@ pub fn encode(bytes: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
             out.extend_from_slice(&((bits >> count) as u32).to_be_bytes());
         }
     }
-    // The rest is filled with ones.
+    // The last byte is padded with ones.
     let free = (8 - count % 8) % 8;
     bits = bits << free | ((1 << free) - 1);
     let whole = (count + free) / 8;
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_no_code_is_refused() {
-        // Padding of a whole byte, of zeros, of eight ones behind a code; the end; half a code.
+        // A whole byte of padding, padding of zeros, eight ones after a code, the end-of-string code, half a code.
         for wrong in [&b"\xff"[..], b"\x00", b"\x07\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\xfc", b"\xff\xff"] {
             assert_eq!(decoded(wrong), Err(Invalid), "{wrong:x?}");
         }

@@ -1,7 +1,7 @@
-//! The compression of heads (RFC 7541).
+//! Header compression, HPACK (RFC 7541).
 //!
-//! The decoder has a dynamic table only once its peer has put something in; what is sent needs none: NGINX's way, which
-//! costs a few bytes a response and no memory.
+//! The decoder allocates a dynamic table only when the peer adds an entry. The encoder uses no dynamic table, as in
+//! NGINX: a response is a few bytes longer, and the connection needs no memory for a table.
 
 mod decode;
 mod encode;
@@ -13,6 +13,6 @@ mod tests;
 pub use decode::Decoder;
 pub use encode::{field, number, size_update, status};
 
-/// What is sent is not HPACK, or more than was allowed.
+/// The peer has sent something that is not HPACK, or more than was allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invalid;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// The static table (RFC 7541, Appendix A), from index 1 on.
+/// The static table (RFC 7541, Appendix A). Its first index is 1.
 pub const STATIC: [(&[u8], &[u8]); 61] = [
     (b":authority", b""),
     (b":method", b"GET"),
@@ -67,23 +67,23 @@ pub const STATIC: [(&[u8], &[u8]); 61] = [
     (b"www-authenticate", b""),
 ];
 
-/// The size of the dynamic table that every decoder begins with; no other is announced.
+/// The initial size of every dynamic table. No other size is announced.
 pub const SIZE: usize = 4096;
 
-/// What an entry counts beside its bytes.
+/// The overhead of an entry in the calculation of the table's size.
 const OVERHEAD: usize = 32;
 
-/// Fields that the peer refers to by number, the latest first.
+/// The dynamic table, with the newest field first.
 #[derive(Default)]
 pub struct Dynamic {
-    /// Names and values behind one another, and in front what was thrown out.
+    /// Names and values, one after the other; evicted ones at the beginning.
     text: Vec<u8>,
     entries: VecDeque<Entry>,
-    /// Bytes, as they are counted.
+    /// The size of the table, by HPACK's calculation.
     size: usize,
 }
 
-/// Where a field lies in the text.
+/// The position of a field in the text.
 struct Entry {
     at: u16,
     name: u16,
@@ -97,7 +97,7 @@ impl Entry {
 }
 
 impl Dynamic {
-    /// A field, counted from 0.
+    /// The field with this index, counted from 0.
     pub fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let entry = self.entries.get(index)?;
         let at = entry.at as usize;
@@ -105,7 +105,7 @@ impl Dynamic {
         Some((&self.text[at..value], &self.text[value..value + entry.value as usize]))
     }
 
-    /// Puts a field in front. What no longer fits is thrown out; that is all of them if this one is too large.
+    /// Adds a field in front and evicts old ones that no longer fit. A field larger than the table empties it.
     pub fn insert(&mut self, field: &[u8], name: usize, most: usize) {
         let size = field.len() + OVERHEAD;
         self.shrink(most.saturating_sub(size));
@@ -113,7 +113,7 @@ impl Dynamic {
             return;
         }
         self.make_room(field.len());
-        // All of it is smaller than 64 KiB.
+        // The text is always smaller than 64 KiB.
         let (at, name, value) = (self.text.len() as u16, name as u16, (field.len() - name) as u16);
         self.text.extend_from_slice(field);
         if self.entries.len() == self.entries.capacity() {
@@ -123,7 +123,7 @@ impl Dynamic {
         self.size += size;
     }
 
-    /// Throws out until it is no larger than this.
+    /// Evicts entries until the size is at most `most`.
     pub fn shrink(&mut self, most: usize) {
         while self.size > most {
             let Some(entry) = self.entries.pop_back() else { return };
@@ -134,12 +134,12 @@ impl Dynamic {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Makes room in the text, which grows by little: most connections have few fields in it.
+    /// Makes room in the text. It grows in small steps, because most connections have few fields in it.
     fn make_room(&mut self, length: usize) {
         if self.text.len() + length <= self.text.capacity() {
             return;

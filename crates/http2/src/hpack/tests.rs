@@ -1,4 +1,4 @@
-//! The examples of RFC 7541 (Appendix C), what is refused, and the way there and back.
+//! The examples of RFC 7541 (Appendix C), invalid input, and round trips.
 
 use balanza_message::Header;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn pairs(list: &[(&str, &str)]) -> Vec<Pair> {
     list.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect()
 }
 
-/// Reads a block that comes in pieces of so many bytes.
+/// Decodes a block that arrives in pieces of `piece` bytes.
 fn read(decoder: &mut Decoder, block: &[u8], piece: usize) -> Result<Vec<Pair>, Invalid> {
     let (mut text, mut fields, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     decoder.begin();
@@ -31,7 +31,7 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// The requests of C.3, in plain and as Huffman codes (C.4).
+/// The requests of C.3, and the same with Huffman codes (C.4).
 #[test]
 fn requests_of_the_standard() {
     let expected = [
@@ -71,7 +71,7 @@ fn requests_of_the_standard() {
     }
 }
 
-/// The responses of C.5 and C.6, with a table of 256 bytes from which fields are thrown out.
+/// The responses of C.5 and C.6, with a table of 256 bytes, so that fields are evicted.
 #[test]
 fn responses_of_the_standard() {
     let (date, later) = ("Mon, 21 Oct 2013 20:13:21 GMT", "Mon, 21 Oct 2013 20:13:22 GMT");
@@ -105,13 +105,13 @@ fn responses_of_the_standard() {
     ];
     for blocks in [plain, coded] {
         let mut decoder = Decoder::default();
-        // The table has 256 bytes.
+        // Sets the size of the table to 256 bytes.
         let size = hex("3fe1 01");
         assert_eq!(read(&mut decoder, &size, 100), Ok(Vec::new()));
         for (block, expected) in blocks.iter().zip(&expected) {
             assert_eq!(read(&mut decoder, &hex(block), 100).as_ref(), Ok(expected));
         }
-        // What was thrown out is gone: three fields are left.
+        // Evicted fields are gone: three fields are left.
         assert!(read(&mut decoder, &hex("c0"), 100).is_ok());
         assert_eq!(read(&mut decoder, &hex("c1"), 100), Err(Invalid));
     }
@@ -120,19 +120,19 @@ fn responses_of_the_standard() {
 #[test]
 fn what_is_invalid_is_refused() {
     for wrong in [
-        // Index 0, an index of nothing, numbers without end.
+        // Index 0, an index without an entry, numbers that do not end.
         "80",
         "be",
         "ff ffffffffff",
         "7f ffffffff0f",
         "00 7fffffffffff",
-        // A table larger than announced, and one that changes behind a field.
+        // A table larger than announced, and a size update after a field.
         "3f e21f",
         "82 20",
-        // A Huffman code with an end in it, and one that is padded by a byte.
+        // A Huffman code with the end-of-string code in it, and one with a whole byte of padding.
         "00 0161 84ffffffff",
         "00 0161 8207ff",
-        // Half a field.
+        // Incomplete fields.
         "00",
         "00 01",
         "00 0161",
@@ -141,7 +141,7 @@ fn what_is_invalid_is_refused() {
     ] {
         assert_eq!(read(&mut Decoder::default(), &hex(wrong), 100), Err(Invalid), "{wrong}");
     }
-    // The largest that was announced.
+    // The largest size that was announced.
     assert_eq!(read(&mut Decoder::default(), &hex("3f e11f 82"), 100), Ok(pairs(&[(":method", "GET")])));
 }
 
@@ -153,7 +153,7 @@ fn a_table_that_is_not_used_is_not_there() {
     for _ in 0..1000 {
         assert_eq!(read(&mut decoder, &field, 100), Ok(pairs(&[("a", "b")])));
     }
-    // 34 bytes for each.
+    // Each entry counts 34 bytes.
     assert!(read(&mut decoder, &hex("ff 36"), 100).is_ok(), "the 120th");
     assert_eq!(read(&mut decoder, &hex("ff 37"), 100), Err(Invalid), "the 121st");
     assert!(read(&mut decoder, &hex("20"), 100).is_ok());
@@ -170,12 +170,12 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z][a-z0-9-]{0,40}", Just("set-cookie".into()), Just("content-type".into()), Just("te".into())]
 }
 
-/// The `h2` crate's view of what a server sends, and of what a client sends.
+/// The `loona-hpack` crate decodes what our encoder writes, and its encoder writes what our decoder reads.
 mod oracle {
     use super::*;
 
     proptest! {
-        /// Fields of a client that uses the table as it likes, in one table over several heads.
+        /// A client that uses the dynamic table freely, over several heads.
         #[test]
         fn what_another_encoder_writes_is_read(
             heads in prop::collection::vec(prop::collection::vec((name(), "[ -~]{0,60}"), 0..20), 1..8),
@@ -211,7 +211,7 @@ mod oracle {
             prop_assert_eq!(read(&mut Decoder::default(), &block, 100), Ok(expected));
         }
 
-        /// Whatever comes: no panic, the same in one piece as in several, and the same as another decoder's.
+        /// Any input: no panic, and the same result in one piece as in several.
         #[test]
         fn anything_is_read_alike(blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..4)) {
             let (mut whole, mut pieces) = (Decoder::default(), Decoder::default());
@@ -240,13 +240,13 @@ fn what_is_not_wanted_is_read_but_not_copied() {
         count < 3
     });
     assert_eq!((done, count, text.len()), (Ok(block.len()), 3, 0));
-    // Fields for the table are still read, and what is not in it is still an error.
+    // Fields for the table are still read, and an index without an entry is still an error.
     let unwanted = |decoder: &mut Decoder, block: &[u8]| decoder.decode(block, &mut Vec::new(), false, |_, _, _| false);
     assert!(unwanted(&mut decoder, &hex("40 01 63 01 64")).is_ok());
     decoder.begin();
     assert_eq!(read(&mut decoder, &hex("be"), 100), Ok(pairs(&[("c", "d")])));
     assert!(unwanted(&mut decoder, &hex("ff 80 01")).is_err());
-    // A long name of the table, again and again.
+    // A long name from the table, repeatedly.
     let mut long = hex("40 7f a1 1e");
     long.extend([b'n'; 4000]);
     long.extend(hex("01 61"));

@@ -1,5 +1,5 @@
-//! Whole conversations with the client of the `h2` crate, over a network in memory: requests of any kind at once, bodies
-//! and windows of all sizes, and either side giving up. A seed decides everything; the same gives the same conversation.
+//! Conversations with the client of the `h2` crate over a simulated network: concurrent requests of any kind, bodies
+//! and windows of all sizes, and resets by either side. A seed determines the whole conversation.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::*;
 
-/// A client's end for the `h2` crate.
+/// The client's end, as the `h2` crate needs it.
 struct Wire(Peer);
 
 impl AsyncRead for Wire {
@@ -42,27 +42,27 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// How a request goes.
+/// What happens in a request.
 #[derive(Debug, Clone)]
 struct Plan {
     index: usize,
-    /// Bytes of its body.
+    /// Bytes of the request's body.
     body: usize,
-    /// It says how many these are.
+    /// The request has a Content-Length.
     has_length: bool,
-    /// Trailers on the way there and back.
+    /// Request and response have trailers.
     trailers: bool,
     interim: bool,
     /// Bytes of the response's body.
     answer: usize,
     answer_has_length: bool,
-    /// The most in a frame.
+    /// The most bytes in a DATA frame of the response.
     chunk: usize,
-    /// The server answers before it reads.
+    /// The server responds before it reads the body.
     early: bool,
-    /// The client gives up after so many bytes of the response.
+    /// The client resets the stream after this many bytes of the response.
     client_gives_up: Option<usize>,
-    /// The server gives up after so many, by a word or by dropping it.
+    /// The server gives up after this many bytes, by an explicit abort (true) or by dropping the stream.
     server_gives_up: Option<(usize, bool)>,
 }
 
@@ -92,7 +92,7 @@ fn content(index: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (index * 31 + at / 251 + at) as u8).collect()
 }
 
-/// What both sides tell.
+/// What both sides report.
 #[derive(Default)]
 struct Report {
     faults: RefCell<Vec<String>>,
@@ -170,7 +170,7 @@ async fn answer(asked: Asked, mut stream: Stream, plans: &[Plan], report: &Repor
             }
             return Ok(());
         }
-        // A body comes from a server in pieces.
+        // As from a server, the body comes in pieces.
         let piece = &body[sent..body.len().min(sent + 20_000)];
         let ends = ends_alone && sent + piece.len() == body.len();
         let length = poll_fn(|cx| stream.poll_send(cx, piece, plan.chunk, ends)).await?;
@@ -196,7 +196,7 @@ async fn read_body(stream: &mut Stream, plan: &Plan, report: &Report) -> io::Res
     Ok(())
 }
 
-/// Makes a request, and tells whether it was answered whole.
+/// Sends a request. Returns whether the whole response has been received.
 async fn ask(mut requests: SendRequest<Bytes>, plan: &Plan, report: &Report) -> Result<bool, h2::Error> {
     let mut request = http::Request::post(format!("http://a.test/{}", plan.index));
     if plan.has_length {
@@ -205,7 +205,7 @@ async fn ask(mut requests: SendRequest<Bytes>, plan: &Plan, report: &Report) -> 
     let has_body = plan.body > 0 || plan.trailers;
     let request = request.header("x-more", "z".repeat(plan.index % 300)).body(()).unwrap();
     let (response, mut out) = requests.send_request(request, !has_body)?;
-    // The response may come before the request has been sent.
+    // The response may arrive before the whole request has been sent.
     let body = content(plan.index, plan.body);
     let trailers = plan.trailers;
     let sending = async move {
@@ -265,7 +265,7 @@ async fn ask(mut requests: SendRequest<Bytes>, plan: &Plan, report: &Report) -> 
 async fn ask_all(peer: Peer, mut random: Random, plans: Rc<Vec<Plan>>, ends_early: bool, report: Rc<Report>) {
     let mut builder = h2::client::Builder::new();
     builder.enable_push(false);
-    // Until it knows how many the server takes.
+    // The limit until the client has received the server's SETTINGS.
     builder.initial_max_send_streams(1);
     builder.initial_window_size(random.pick(&[100, 5_000, 65_535, 1 << 20]));
     builder.initial_connection_window_size(random.pick(&[65_535, 1 << 24]));
@@ -285,7 +285,7 @@ async fn ask_all(peer: Peer, mut random: Random, plans: Rc<Vec<Plan>>, ends_earl
             match ask(requests, plan, &report).await {
                 Ok(whole) => report.answered.set(report.answered.get() + usize::from(whole)),
                 Err(error) => {
-                    // A body that is not read is told so, which the client may take for the end of all.
+                    // A body that is not read is answered with RST_STREAM, which the client may take for an error.
                     let is_expected = plan.server_gives_up.is_some() || ends_early || plan.early && plan.body > 0;
                     report.check(is_expected, format_args!("{error} for {plan:?}"));
                 }
@@ -319,17 +319,17 @@ fn converse(seed: u64) {
         let connection = Connection::begin(Rc::new(server), None, settings).await.expect("a client");
         let shared = Rc::clone(&connection.shared);
         serve(connection, plans, ends_after, Rc::clone(&told)).await;
-        // Those who serve a request learn that the connection has ended.
+        // The tasks that serve requests notice that the connection has ended.
         for _ in 0..10 {
             event_loop::let_others_run().await;
         }
-        told.check(Rc::strong_count(&shared) == 1, format_args!("somebody still serves"));
+        told.check(Rc::strong_count(&shared) == 1, format_args!("a request is still served"));
         told.check(shared.core.borrow().streams.len() == 0, format_args!("streams are left"));
         told.check(buffer::taken() == 0, format_args!("buffers are held"));
         told.finished.set(true);
     });
     assert_eq!(*report.faults.borrow(), Vec::<String>::new());
-    assert!(report.finished.get(), "it did not come to an end");
+    assert!(report.finished.get(), "the conversation did not end");
     assert!(report.answered.get() > 0 || ends_after.is_some() || count < 10);
 }
 
@@ -342,8 +342,8 @@ proptest! {
     }
 }
 
-/// So many downloads at once, by a client that lets each have as much as it wants. Returns what each had when the first was
-/// complete.
+/// Runs `count` downloads at the same time; the client's windows do not limit them. Returns how many bytes of each had
+/// been sent when the first one was complete.
 fn downloads(count: usize, length: usize) -> Vec<usize> {
     let sent: Rc<Vec<Cell<usize>>> = Rc::new((0..count).map(|_| Cell::new(0)).collect());
     let result: Rc<RefCell<Vec<usize>>> = Rc::default();

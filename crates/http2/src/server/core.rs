@@ -1,4 +1,4 @@
-//! A connection without its transport: bytes of the client go in, requests and the bytes of frames come out.
+//! A connection without its transport. Its input is the client's bytes; its output is requests and the bytes of frames.
 
 mod control;
 mod heads;
@@ -14,22 +14,22 @@ use super::output::Output;
 use super::streams::{Key, Streams, watch};
 use crate::hpack::Decoder;
 
-/// Streams that we have given up and whose frames may be on their way still: so many are remembered at least.
+/// How many streams are remembered at least after we have reset them: frames for them may still arrive.
 const REMEMBERED: usize = 256;
 
-/// Errors of streams that are the client's fault, less the requests that were none; more end the connection.
+/// Stream errors caused by the client, minus its valid requests, above which the connection is closed.
 const FAULTS: u32 = 1024;
 
-/// CONTINUATION frames of a head, beside those that its size makes necessary.
+/// CONTINUATION frames of a head that are allowed in addition to those that its size requires.
 const CONTINUATIONS: usize = 8;
 
-/// Less room than this is none: a body goes on in frames of a size that is worth it.
+/// The least free space that is used for a DATA frame. Smaller frames are not worth their cost.
 pub const WORTHWHILE: usize = 1024;
 
-/// What is sent in a PING, to learn that the client has read that it should send no more requests.
+/// The content of the PING whose acknowledgment shows that the client has received our first GOAWAY.
 const PING: [u8; 8] = *b"goodbye.";
 
-/// Why the connection cannot go on.
+/// Why the connection has to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fatal {
     pub reason: Reason,
@@ -47,7 +47,7 @@ const fn protocol(text: &'static str) -> Fatal {
 const WRONG_SIZE: Fatal = fatal(Reason::FrameSizeError, "client sent http2 frame of invalid size");
 const WRONG_STREAM: Fatal = protocol("client sent http2 frame on a stream that it may not be on");
 
-/// A request that has come, and the stream that it is served on.
+/// A request that has been received, and its stream.
 pub struct Arrived {
     pub head: Head,
     /// Nothing follows the head.
@@ -56,76 +56,76 @@ pub struct Arrived {
     pub id: u32,
 }
 
-/// How far the end has come.
+/// The stage of closing the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     No,
     /// The client has been told to send no more requests.
     Told,
-    /// It has been told which was the last that is served.
+    /// The client has been told the last stream that is processed.
     Last,
-    /// Nothing is served any more.
+    /// No request is served any more.
     Over,
 }
 
-/// What a frame of fields is for.
+/// What a header block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Request,
     Trailers,
-    /// One more request than allowed.
+    /// A request above the limit of concurrent ones.
     Refused,
-    /// Nothing, but the decoder has to read it.
+    /// A block that is dropped. The decoder has to read it, because it may change the dynamic table.
     Ignored,
 }
 
-/// A head or trailers that are being read.
+/// A head or trailers of which more is expected.
 struct Block {
     stream: u32,
     purpose: Purpose,
     ends: bool,
     head: Head,
-    /// The beginning of a field, whose rest has to come.
+    /// The beginning of a field whose rest has not arrived.
     rest: Vec<u8>,
     frames: usize,
 }
 
-/// A frame of a body that is being read.
+/// A DATA frame that is being received.
 struct Data {
     stream: u32,
-    /// Bytes of the body that are to come.
+    /// Bytes of the body that have not arrived.
     left: usize,
-    /// And of padding.
+    /// Bytes of padding that have not arrived.
     padding: usize,
     ends: bool,
-    /// Somebody wants them.
+    /// Whether the bytes are delivered to a request.
     wanted: bool,
 }
 
 /// The state of a connection.
 pub struct Core {
     settings: Settings,
-    /// The first frame has to be SETTINGS.
+    /// The client's first SETTINGS have been received. Every other frame before them is an error.
     begun: bool,
-    /// The client knows our settings.
+    /// The client has acknowledged our SETTINGS.
     settled: bool,
-    /// The client has said how large a dynamic table may be, and was not answered that there is none.
+    /// The client has announced its limit for the dynamic table, and has not yet been told that we use none.
     table_due: bool,
     ending: Ending,
     error: Option<Fatal>,
-    /// The highest stream of the client.
+    /// The highest stream number of the client.
     last: u32,
     faults: u32,
     decoder: Decoder,
     block: Option<Box<Block>>,
     data: Option<Data>,
     pub streams: Streams,
-    /// Those that could send, if others did not.
+    /// Streams that wait in line for their turn to send.
     line: VecDeque<Key>,
-    /// Streams whose turn it is and that have not used it.
+    /// How many streams have a turn that they have not used.
     turns: u32,
     given_up: VecDeque<u32>,
-    /// The window of each stream of the client.
+    /// The initial window of each stream, as set by the client.
     window: u32,
     pub sending: Sending,
     receiving: Receiving,
@@ -133,7 +133,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// A connection whose preface has been read.
+    /// Creates the state of a connection whose preface has been read.
     pub fn new(settings: Settings) -> Core {
         let all = settings.streams.saturating_mul(settings.window).clamp(flow::INITIAL, flow::MOST as u32);
         let mut core = Core {
@@ -161,7 +161,7 @@ impl Core {
         core
     }
 
-    /// Tells the client what is allowed.
+    /// Sends our SETTINGS and the connection's window.
     fn introduce(&mut self, all: u32) {
         let settings = [
             (setting::MAX_CONCURRENT_STREAMS, self.settings.streams),
@@ -180,11 +180,11 @@ impl Core {
         }
     }
 
-    /// Reads what has come as far as possible, up to a request. Returns how far that was: the rest is to be given again, with
-    /// more behind it.
+    /// Processes received bytes, up to the next request. Returns how many were processed; pass the remaining ones
+    /// again, followed by new ones.
     ///
     /// # Errors
-    /// The connection cannot go on.
+    /// The connection has to be closed.
     pub fn receive(&mut self, input: &[u8]) -> Result<(usize, Option<Arrived>), Fatal> {
         let mut at = 0;
         loop {
@@ -251,13 +251,13 @@ impl Core {
         Ok(None)
     }
 
-    /// Ends a stream for a fault of the client.
+    /// Resets a stream because of an error of the client.
     fn stream_error(&mut self, id: u32, reason: Reason) -> Result<(), Fatal> {
         self.give_up(id, reason);
         self.blame()
     }
 
-    /// Counts a fault of the client.
+    /// Counts an error of the client.
     fn blame(&mut self) -> Result<(), Fatal> {
         self.faults += 1;
         if self.faults > FAULTS {
@@ -266,7 +266,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends a stream from our side.
+    /// Resets a stream.
     pub fn give_up(&mut self, id: u32, reason: Reason) {
         self.output.reset(id, reason);
         self.remember(id);
@@ -280,7 +280,7 @@ impl Core {
         self.given_up.push_back(id);
     }
 
-    /// A stream is over at once. Those who serve it learn it.
+    /// Marks a stream as reset and wakes the tasks that wait for it.
     fn mark_reset(&mut self, id: u32) {
         let Some(key) = self.streams.find(id) else { return };
         let Some(stream) = self.streams.at(key) else { return };
@@ -294,13 +294,13 @@ impl Core {
         self.credit(unread);
     }
 
-    /// Takes a stream off the table, which nobody serves any more.
+    /// Removes a stream from the table when its request's task has ended.
     pub fn close(&mut self, key: Key) {
         let Some(stream) = self.streams.at(key) else { return };
         let (id, unread) = (stream.id, stream.unread().len());
         let reason = match (stream.reset, stream.sent, stream.received) {
             (true, ..) | (_, true, true) => None,
-            // The response is all that it should be; what follows of the request is not read.
+            // The response is complete, so the rest of the request is not needed.
             (_, true, false) => Some(Reason::NoError),
             (_, false, _) => Some(Reason::Cancel),
         };
@@ -321,7 +321,7 @@ impl Core {
         }
     }
 
-    /// The response of a stream has been sent whole.
+    /// Notes that the whole response of a stream has been sent.
     pub fn finish(&mut self, key: Key) {
         if let Some(stream) = self.streams.at(key) {
             stream.sent = true;
@@ -330,7 +330,7 @@ impl Core {
         self.streams.settle(key);
     }
 
-    /// So much of a body has been read: the client may send as much again.
+    /// Notes that `length` bytes of a body have been read, so that the client may send as many again.
     pub fn release(&mut self, key: Key, length: usize) {
         let is_dead = self.is_dead();
         let Some(stream) = self.streams.at(key) else { return };
@@ -346,14 +346,14 @@ impl Core {
         self.credit(length);
     }
 
-    /// The client may send so much more on the connection.
+    /// Lets the client send `length` more bytes on the connection.
     pub fn credit(&mut self, length: usize) {
         if let Some(by) = self.receiving.give_back(length as u32) {
             self.output.window_update(0, by);
         }
     }
 
-    /// Begins a frame of a body, and returns how long what is in front of it is; none if that has not come yet.
+    /// Begins a DATA frame and returns the length of its header and padding length; none if these have not arrived.
     fn begin_data(&mut self, head: frame::Head, bytes: &[u8]) -> Result<Option<usize>, Fatal> {
         let padded = usize::from(head.has(flag::PADDED));
         let padding = match (padded, bytes.get(frame::HEAD)) {
@@ -374,7 +374,7 @@ impl Core {
         Ok(Some(frame::HEAD + padded))
     }
 
-    /// Whether a frame of a body belongs to a request.
+    /// Whether the body of a DATA frame belongs to a request.
     fn admit_data(&mut self, head: frame::Head, length: usize) -> Result<bool, Fatal> {
         let id = head.stream;
         if id.is_multiple_of(2) {
@@ -416,7 +416,7 @@ impl Core {
         Ok(false)
     }
 
-    /// Reads what has come of a frame of a body.
+    /// Processes the received part of a DATA frame.
     fn receive_data(&mut self, bytes: &[u8]) -> Result<usize, Fatal> {
         let Some(data) = &mut self.data else { return Ok(0) };
         let (id, ends, wanted) = (data.stream, data.ends, data.wanted);
@@ -443,7 +443,7 @@ impl Core {
         Ok(length + padding)
     }
 
-    /// Has a stream wait until it is its turn to send.
+    /// Puts a stream in line for its turn to send.
     pub fn stand_in_line(&mut self, key: Key, waker: &Waker) {
         self.end_turn(key);
         let Some(stream) = self.streams.at(key) else { return };
@@ -453,21 +453,21 @@ impl Core {
         }
     }
 
-    /// A stream has used its turn, or does not need it.
+    /// Ends the turn of a stream that has used it or does not need it.
     pub fn end_turn(&mut self, key: Key) {
         if self.streams.at(key).is_some_and(|stream| std::mem::take(&mut stream.has_turn)) {
             self.turns -= 1;
         }
     }
 
-    /// Whether others than one that has a turn, or none, wait to send.
+    /// Whether other streams wait to send. `has_turn` says whether the calling stream has a turn.
     pub fn others_wait(&self, has_turn: bool) -> bool {
         !self.line.is_empty() || self.turns > u32::from(has_turn)
     }
 
-    /// Wakes as many of those who wait to send as there is room for.
+    /// Gives turns to as many waiting streams as there is room for.
     pub fn give_turns(&mut self) {
-        // Who finds too little room would be back in line at once.
+        // With too little room a stream would go back in line at once.
         let mut room = if self.output.room() < WORTHWHILE { 0 } else { self.output.room().min(self.sending.room()) };
         while room > 0 {
             let Some(key) = self.line.pop_front() else { return };
@@ -479,7 +479,7 @@ impl Core {
         }
     }
 
-    /// Tells the client to send no more requests, and ends when all are answered.
+    /// Tells the client to send no more requests. The connection ends when all requests have been answered.
     pub fn end_gracefully(&mut self) {
         if self.ending == Ending::No {
             self.ending = Ending::Told;
@@ -488,7 +488,7 @@ impl Core {
         }
     }
 
-    /// Ends at once, and tells why.
+    /// Ends the connection now, with this reason in GOAWAY.
     pub fn end_abruptly(&mut self, reason: Reason) {
         if self.ending != Ending::Over {
             self.output.goaway(self.last, reason);
@@ -496,13 +496,13 @@ impl Core {
         }
     }
 
-    /// Ends at once for a fault of the client.
+    /// Ends the connection now, because of an error of the client.
     pub fn fail(&mut self, fatal: Fatal) {
         self.error = Some(fatal);
         self.end_abruptly(fatal.reason);
     }
 
-    /// Nothing is served any more, and those who serve learn it.
+    /// Closes all streams and wakes the tasks that wait for them.
     pub fn give_up_all(&mut self) {
         self.ending = Ending::Over;
         (self.block, self.data) = (None, None);
@@ -517,12 +517,12 @@ impl Core {
         self.ending == Ending::Over || self.ending == Ending::Last && self.streams.open == 0
     }
 
-    /// Whether streams cannot send or receive any more.
+    /// Whether streams can no longer send or receive.
     pub fn is_dead(&self) -> bool {
         self.ending == Ending::Over
     }
 
-    /// What the client did wrong, if that has ended the connection.
+    /// The client's error that has ended the connection.
     pub fn error(&self) -> Option<Fatal> {
         self.error
     }

@@ -1,19 +1,19 @@
 //! Flow control (RFC 9113, 5.2).
 
-/// The largest window.
+/// The largest window size.
 pub const MOST: i64 = (1 << 31) - 1;
 
-/// The windows that a connection begins with.
+/// The initial size of every window.
 pub const INITIAL: u32 = 65_535;
 
-/// What may come, and what the peer was not told of yet.
+/// The window for received bytes, and how much of it has to be announced again.
 #[derive(Debug, Clone, Copy)]
 pub struct Receiving {
-    /// What the peer may still send. Below 0 after the window was made smaller.
+    /// How many bytes the peer may still send. Negative after the window was made smaller.
     window: i64,
-    /// What has been read since it was told.
+    /// Bytes that have been read and not yet announced to the peer.
     read: u32,
-    /// How much may be on its way.
+    /// The size of the window.
     most: u32,
 }
 
@@ -23,16 +23,17 @@ impl Receiving {
         Receiving { window: most.into(), read: 0, most }
     }
 
-    /// Something has come; false if it may not.
+    /// Counts received bytes. Returns false if they exceed the window.
     pub fn take(&mut self, length: u32) -> bool {
         self.window -= i64::from(length);
         self.window >= 0 || length == 0
     }
 
-    /// Something has been read. Returns what the peer is to be told now: not every small piece.
+    /// Counts bytes that have been read. Returns the increment to announce now; small ones are collected.
     pub fn give_back(&mut self, length: u32) -> Option<u32> {
         self.read += length;
-        // Who may send little more is told of little: what else may be on its way can belong to others, who do not read it.
+        // If little of the window is left, small increments are announced too: the rest may be bytes of other streams,
+        // which are not being read.
         if self.read == 0 || self.read < self.most / 2 && i64::from(self.read) < self.window {
             return None;
         }
@@ -41,14 +42,14 @@ impl Receiving {
         Some(read)
     }
 
-    /// The peer knows of another size now.
+    /// Changes the size of the window, once the peer knows the new size.
     pub fn resize(&mut self, most: u32) {
         self.window += i64::from(most) - i64::from(self.most);
         self.most = most;
     }
 }
 
-/// What may be sent.
+/// The window for sent bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Sending(i64);
 
@@ -63,12 +64,12 @@ impl Sending {
         self.0.max(0) as usize
     }
 
-    /// Bytes are sent.
+    /// Counts sent bytes.
     pub fn take(&mut self, length: usize) {
         self.0 -= length as i64;
     }
 
-    /// More may be sent, or less; false if the window becomes too large.
+    /// Changes the window by this amount. Returns false if it becomes too large.
     pub fn change(&mut self, by: i64) -> bool {
         self.0 += by;
         self.0 <= MOST

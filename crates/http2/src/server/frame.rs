@@ -1,12 +1,13 @@
-//! Frames (RFC 9113, 4 and 6): what is in front of each, and what the numbers in them mean.
+//! Frames (RFC 9113, 4 and 6): their headers and constants.
 
-/// Bytes in front of what a frame carries.
+/// Bytes of a frame's header.
 pub const HEAD: usize = 9;
 
-/// The most that a frame carries, either way: no other size is announced, and a larger one would hold the other streams.
+/// The maximum payload of a frame in both directions. No other size is announced, and a larger frame would delay other
+/// streams.
 pub const MOST: usize = 16_384;
 
-/// Kinds of frames.
+/// Frame types.
 pub mod kind {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
@@ -20,7 +21,7 @@ pub mod kind {
     pub const CONTINUATION: u8 = 9;
 }
 
-/// Flags of frames.
+/// Frame flags.
 pub mod flag {
     pub const ACK: u8 = 1;
     pub const END_STREAM: u8 = 1;
@@ -29,7 +30,7 @@ pub mod flag {
     pub const PRIORITY: u8 = 32;
 }
 
-/// Settings.
+/// Names of settings.
 pub mod setting {
     pub const HEADER_TABLE_SIZE: u16 = 1;
     pub const ENABLE_PUSH: u16 = 2;
@@ -40,7 +41,7 @@ pub mod setting {
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
-/// Why a stream or a connection ends.
+/// Error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
@@ -56,7 +57,7 @@ pub enum Reason {
     EnhanceYourCalm = 11,
 }
 
-/// What is in front of a frame.
+/// A frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub length: usize,
@@ -66,35 +67,35 @@ pub struct Head {
 }
 
 impl Head {
-    /// Reads one from the first bytes of these.
+    /// Reads a header from the first bytes.
     pub fn read(bytes: &[u8]) -> Option<Head> {
         let &[a, b, c, kind, flags, s @ ..] = bytes.first_chunk::<HEAD>()?;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         Some(Head { length, kind, flags, stream: u32::from_be_bytes(s) & STREAM })
     }
 
-    /// Its bytes.
+    /// Encodes the header.
     pub fn bytes(self) -> [u8; HEAD] {
         let [_, a, b, c] = (self.length as u32).to_be_bytes();
         let [d, e, f, g] = self.stream.to_be_bytes();
         [a, b, c, self.kind, self.flags, d, e, f, g]
     }
 
-    /// Whether it has a flag.
+    /// Whether a flag is set.
     pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// The bits of a stream's number, and of a window's increment.
+/// The bits of a stream number or window increment.
 const STREAM: u32 = (1 << 31) - 1;
 
-/// The number in four bytes, without the bit that is reserved.
+/// Reads a 31-bit number; the reserved bit is ignored.
 pub fn number(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & STREAM
 }
 
-/// What the frame carries without padding.
+/// The payload without padding; none if the padding is longer than the payload.
 pub fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(flag::PADDED) {
         return Some(payload);

@@ -1,4 +1,4 @@
-//! The head of a request and its trailers: what may stand in them, and from the form of HTTP/2 to that of every request.
+//! The head of a request, and trailers: validates them and converts them from the form of HTTP/2.
 
 use balanza_message::admission::{NO_TRAILER, ONCE, keeps_name};
 use balanza_message::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, VALUE, all, classes};
@@ -8,26 +8,26 @@ use balanza_message::{
 
 use crate::fields::{FRAMING, OF_A_CONNECTION};
 
-/// What HTTP/2 counts beside the bytes of a field.
+/// The overhead of a field in HTTP/2's calculation of a head's size.
 const OVERHEAD: usize = 32;
 
-/// Why a head is none.
+/// Why a head is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// RFC 9113 forbids it (8.1.1): no request.
+    /// RFC 9113 calls it malformed (8.1.1).
     Malformed,
     /// It is larger than allowed.
     TooLarge,
 }
 
-/// A head or trailers as they came.
+/// A head or trailers as they were received.
 pub struct Head {
-    /// Names and values behind one another.
+    /// Names and values, one after the other.
     pub text: Vec<u8>,
     pub known: Known,
 }
 
-/// Where things lie in the text of a head.
+/// The positions of the parts of a head in its text.
 #[derive(Default)]
 pub struct Known {
     fields: Vec<Field>,
@@ -39,27 +39,27 @@ pub struct Known {
     content_length: Option<u64>,
     /// These are trailers, which have no pseudo-fields.
     trailers: bool,
-    /// Bytes that may come still, as HTTP/2 counts them.
+    /// How many more bytes are allowed, counted as in HTTP/2.
     room: usize,
     fault: Option<Fault>,
 }
 
 impl Head {
-    /// An empty one that may become so large.
+    /// An empty head that may become `most` bytes large.
     pub fn new(most: usize, trailers: bool) -> Head {
         let fields = Vec::with_capacity(16);
         Head { text: Vec::with_capacity(512), known: Known { fields, trailers, room: most, ..Known::default() } }
     }
 
-    /// Bytes in it.
+    /// The length of the text.
     pub fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Checks what can be known only at the end. `ends` tells that no body follows.
+    /// Checks what can be checked only after the last field. `ends` means that no body follows.
     ///
     /// # Errors
-    /// It is none.
+    /// The head is malformed or too large.
     pub fn finish(&mut self, ends: bool) -> Result<(), Fault> {
         match self.known.fault {
             Some(fault) => Err(fault),
@@ -68,7 +68,7 @@ impl Head {
         }
     }
 
-    /// Whether it has the pseudo-fields that it needs (RFC 9113, 8.3.1 and 8.5; RFC 8441, 4).
+    /// Whether all required pseudo-fields are there (RFC 9113, 8.3.1 and 8.5; RFC 8441, 4).
     fn is_whole(&self, ends: bool) -> bool {
         let known = &self.known;
         let Some(method) = known.method.map(|method| method.of(&self.text)) else { return false };
@@ -83,7 +83,7 @@ impl Head {
         lines_up && !lacks_body
     }
 
-    /// Whether it opens a WebSocket: an extended CONNECT (RFC 8441).
+    /// Whether the request opens a WebSocket: an extended CONNECT (RFC 8441).
     pub fn opens_websocket(&self) -> bool {
         self.protocol() == Some(b"websocket")
     }
@@ -92,7 +92,7 @@ impl Head {
         self.known.protocol.map(|protocol| protocol.of(&self.text))
     }
 
-    /// The length of the body, if it says one.
+    /// The length of the body, if the request has a Content-Length.
     pub fn content_length(&self) -> Option<u64> {
         self.known.content_length.filter(|_| self.known.protocol.is_none())
     }
@@ -108,13 +108,13 @@ impl Head {
 }
 
 impl Known {
-    /// Whether nothing is wrong so far.
+    /// Whether no error has been found so far.
     pub fn is_good(&self) -> bool {
         self.fault.is_none()
     }
 
-    /// Takes the field whose name begins at `begin` and ends at `name_end` of the text, and whose value ends the text. What
-    /// is of no use is taken out.
+    /// Checks the field at the end of `text`: its name begins at `begin`, and its value at `name_end`. Once the head is
+    /// faulty, the field is removed from `text`.
     pub fn add(&mut self, text: &mut Vec<u8>, begin: usize, name_end: usize) {
         let size = text.len() - begin + OVERHEAD;
         if self.fault.is_none() {
@@ -176,10 +176,11 @@ fn is_scheme(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
 }
 
-/// Makes a request of a head. `ends` tells that no body follows.
+/// Converts a head to a request. `ends` means that no body follows.
 ///
 /// # Errors
-/// It is not valid, or larger than allowed. What was read before the fault is in `to`, so that it can be logged.
+/// The head is not valid, or is larger than allowed. `to` contains what was read before the error, so that it can be
+/// logged.
 pub fn translate(
     head: &Head,
     ends: bool,
@@ -196,7 +197,7 @@ pub fn translate(
         push(to, Header::Connection, b"Connection", b"Upgrade");
         to.upgrade = Some(push(to, Header::Upgrade, b"Upgrade", b"websocket"));
         push(to, Header::SecWebsocketKey, b"Sec-WebSocket-Key", key().as_bytes());
-        // What follows is no body, but what the WebSocket says.
+        // The bytes that follow belong to the WebSocket; they are no body.
         to.body = Length::None;
         return Ok(());
     }
@@ -208,7 +209,7 @@ pub fn translate(
     Ok(())
 }
 
-/// The line that the request would have in HTTP/1: `$request`.
+/// Makes the request line that HTTP/1 would have, for `$request`.
 fn take_line(head: &Head, limits: &Limits, to: &mut Request) -> Result<(), RequestError> {
     let of = |span: Option<Span>| span.map_or(&[][..], |span| span.of(&head.text));
     let method = if head.opens_websocket() { b"GET" } else { of(head.known.method) };
@@ -242,7 +243,7 @@ fn take_line(head: &Head, limits: &Limits, to: &mut Request) -> Result<(), Reque
     Ok(())
 }
 
-/// `:authority`, which stands for Host; the two may not differ.
+/// Uses `:authority` as Host. If the request has both, they must be equal.
 fn take_host(head: &Head, to: &mut Request) -> Result<(), RequestError> {
     let mut given = head.known.fields.iter().filter(|field| field.header == Header::Host);
     let field = given.next().map(|field| field.value.of(&head.text));
@@ -267,7 +268,7 @@ fn take_fields(head: &Head, limits: &Limits, to: &mut Request) -> Result<(), Req
     let opens = head.opens_websocket();
     for field in head.known.fields.iter().filter(|field| field.header != Header::Host) {
         let header = field.header;
-        // It is not used in HTTP/2, and a server of HTTP/1 gets one that is made here.
+        // HTTP/2 does not use this field; a server that speaks HTTP/1 gets a generated key.
         if opens && header == Header::SecWebsocketKey {
             continue;
         }
@@ -295,7 +296,7 @@ fn take_fields(head: &Head, limits: &Limits, to: &mut Request) -> Result<(), Req
     Ok(())
 }
 
-/// Cookies are one field, of which parts may come as several (RFC 9113, 8.2.3).
+/// Joins Cookie fields into one, because a client may split the field (RFC 9113, 8.2.3).
 fn cookie<'a>(head: &'a Head, first: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
     let all = || head.known.fields.iter().filter(|field| field.header == Header::Cookie);
     if all().nth(1).is_none() {
@@ -319,7 +320,7 @@ fn admit(to: &mut Request, header: Header, name: &[u8], value: &[u8], limits: &L
     Ok(())
 }
 
-/// Adds a field, and returns where its value is.
+/// Adds a field and returns the position of its value.
 fn push(to: &mut Request, header: Header, name: &[u8], value: &[u8]) -> Span {
     let begin = to.text.len();
     to.text.extend_from_slice(name);

@@ -1,7 +1,8 @@
-//! Connections of clients.
+//! Connections from clients.
 //!
-//! [`core`] has the state of a connection and knows no transport; here it meets its transport and the tasks that serve its
-//! requests. What only a request needs is held while there is one: an idle connection has neither buffers nor tables.
+//! [`core`] holds the state of a connection and does not know its transport. This file connects it to the transport and
+//! to the tasks that serve requests. Buffers and tables exist only while requests need them: an idle connection has
+//! none.
 
 #[cfg(test)]
 mod conversations;
@@ -33,30 +34,30 @@ use self::streams::{Key, watch};
 use crate::PREFACE;
 use crate::meter::Meter;
 
-/// What a connection allows its client.
+/// The limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Requests at once.
+    /// Concurrent requests.
     pub streams: u32,
-    /// Bytes of each request's body that may come before they are read.
+    /// Bytes of each request's body that the client may send before they are read.
     pub window: u32,
-    /// Bytes of a request's head, as HTTP/2 counts them; what is larger is answered with 431.
+    /// Bytes of a request's head, counted as in HTTP/2. A larger head is answered with 431.
     pub head: u32,
 }
 
-/// What the connection and its streams share.
+/// State that the connection and its streams share.
 struct Shared {
     core: RefCell<Core>,
     transport: Rc<Transport>,
     meter: Meter,
     /// The task that drives the connection.
     waker: RefCell<Option<Waker>>,
-    /// It has been woken and has not run yet.
+    /// Whether that task has been woken and has not run since.
     woken: Cell<bool>,
 }
 
 impl Shared {
-    /// Has the connection driven.
+    /// Wakes the task that drives the connection.
     fn wake(&self) {
         if !self.woken.replace(true)
             && let Some(waker) = &*self.waker.borrow()
@@ -65,7 +66,7 @@ impl Shared {
         }
     }
 
-    /// Writes what is to be written.
+    /// Writes the collected frames.
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut core = self.core.borrow_mut();
         while !core.output.is_empty() {
@@ -83,7 +84,7 @@ impl Shared {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what can be written at once. It is the connection's task that waits, and learns of an error.
+    /// Writes as much as possible now. The connection's task waits for the rest and handles errors.
     fn flush(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             let _ = self.poll_flush(&mut Context::from_waker(waker));
@@ -91,14 +92,14 @@ impl Shared {
     }
 }
 
-/// A client's connection. It moves while it is asked for requests: streams read and write through it.
+/// A connection from a client. [`Connection::poll_request`] drives it; streams read and write through it.
 pub struct Connection {
     shared: Rc<Shared>,
-    /// What has come and could not be read yet.
+    /// Bytes that were received and not yet processed.
     input: Option<Buffer>,
 }
 
-/// What a client asks.
+/// A request as the client sent it.
 pub struct Asked {
     head: Head,
     /// Nothing follows the head.
@@ -106,10 +107,10 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Makes a request of it. One that opens a WebSocket becomes the request that opens it in HTTP/1.1, with this key.
+    /// Converts it to a [`Request`]. A request that opens a WebSocket is converted to one of HTTP/1.1 with this key.
     ///
     /// # Errors
-    /// It is not valid, or larger than allowed. What was read before the fault is in `to`.
+    /// The request is not valid, or is larger than allowed. `to` contains what was read before the error.
     pub fn translate(
         &self,
         limits: &Limits,
@@ -119,17 +120,17 @@ impl Asked {
         head::translate(&self.head, self.ends, limits, key, to)
     }
 
-    /// Whether it opens a WebSocket: an extended CONNECT (RFC 8441).
+    /// Whether the request opens a WebSocket: an extended CONNECT (RFC 8441).
     pub fn opens_websocket(&self) -> bool {
         self.head.opens_websocket()
     }
 }
 
 impl Connection {
-    /// Begins HTTP/2 on a transport, of which `received` was read before: waits for the client's preface.
+    /// Starts HTTP/2 on a transport from which `received` has already been read. Waits for the client's preface.
     ///
     /// # Errors
-    /// The client does not speak HTTP/2, or has gone.
+    /// The client does not speak HTTP/2, or has disconnected.
     pub async fn begin(
         transport: Rc<Transport>,
         received: Option<Buffer>,
@@ -170,7 +171,7 @@ impl Connection {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                 Poll::Ready(read) => read?,
                 Poll::Pending => {
-                    // A client may wait for what is allowed.
+                    // The client may wait for our SETTINGS.
                     let _ = self.shared.poll_flush(cx)?;
                     return Poll::Pending;
                 }
@@ -178,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Reads more; 0 is the end.
+    /// Reads more bytes; 0 is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let meter = &self.shared.meter;
         if !meter.has_turn() {
@@ -191,7 +192,7 @@ impl Connection {
         let read = self.shared.transport.poll_recv_buffer(cx, &mut self.input);
         match read {
             Poll::Ready(Ok(read)) => meter.receive(read),
-            // Streams that were complete are; what the end cuts off shows by itself.
+            // Streams that have ended are complete; the others report the missing end themselves.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
             Poll::Pending if self.input.as_ref().is_some_and(Buffer::is_empty) => self.input = None,
             _ => {}
@@ -199,13 +200,13 @@ impl Connection {
         read
     }
 
-    /// Begins a turn, in which so much is read that other connections do not wait for long. To be called whenever the task
-    /// of the connection runs.
+    /// Begins a turn, which limits how much is read, so that other connections do not wait long. Call it whenever the
+    /// connection's task runs.
     pub fn begin_turn(&mut self) {
         self.shared.meter.begin_turn();
     }
 
-    /// Moves the connection, and waits for a request; none when it has ended in order.
+    /// Drives the connection and waits for a request; none when the connection has ended normally.
     pub fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<(Asked, Stream)>>> {
         self.shared.woken.set(false);
         watch(&mut self.shared.waker.borrow_mut(), cx.waker());
@@ -245,7 +246,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Reads what has come, up to a request.
+    /// Processes the received bytes, up to the next request.
     fn read_input(&mut self) -> Result<Option<Arrived>, Fatal> {
         let Some(input) = &mut self.input else { return Ok(None) };
         let mut core = self.shared.core.borrow_mut();
@@ -267,7 +268,7 @@ impl Connection {
         (Asked { head, ends }, stream)
     }
 
-    /// Sends the last frames of a connection that is over.
+    /// Sends the last frames of a connection that has ended.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.input = None;
         ready!(self.shared.poll_flush(cx))?;
@@ -277,23 +278,24 @@ impl Connection {
         })
     }
 
-    /// Tells the client to send no more requests here, and ends when all are answered (GOAWAY).
+    /// Tells the client to send no more requests (GOAWAY). The connection ends when all requests have been answered.
     pub fn end_gracefully(&mut self) {
         self.shared.core.borrow_mut().end_gracefully();
     }
 
-    /// Ends at once: the client is told which requests were not looked at, and whether it asks too much.
+    /// Ends the connection now. GOAWAY tells the client which requests were not processed; `floods` makes its code
+    /// ENHANCE_YOUR_CALM.
     pub fn end_abruptly(&mut self, floods: bool) {
         let reason = if floods { Reason::EnhanceYourCalm } else { Reason::NoError };
         self.shared.core.borrow_mut().end_abruptly(reason);
     }
 
-    /// Whether the client sends little but frames without content.
+    /// Whether most of what the client sends is frames without content.
     pub fn is_flooded(&self) -> bool {
         self.shared.meter.is_flooded()
     }
 
-    /// When the client will have read nothing for so long, if it does not read.
+    /// When the client will have read nothing for `patience`, if it has stopped reading.
     pub fn stalls_until(&self, patience: Nanos) -> Option<Nanos> {
         self.shared.meter.stalls_until(patience)
     }
@@ -308,7 +310,7 @@ impl Drop for Connection {
     }
 }
 
-/// A request's way to its client. One that is dropped before its end is reset (CANCEL).
+/// A request's stream. If it is dropped before it has ended, the stream is reset (CANCEL).
 pub struct Stream {
     shared: Rc<Shared>,
     key: Key,
@@ -345,7 +347,7 @@ impl Stream {
         Poll::Ready(Ok(length))
     }
 
-    /// Reads the trailers behind the body.
+    /// Reads the trailers after the body.
     pub fn poll_trailers(&mut self, cx: &mut Context<'_>, to: &mut Fields) -> Poll<io::Result<()>> {
         let mut core = self.shared.core.borrow_mut();
         let is_dead = core.is_dead();
@@ -372,15 +374,15 @@ impl Stream {
     /// Sends the head of an interim response.
     ///
     /// # Errors
-    /// The client has gone.
+    /// The client has disconnected or reset the stream.
     pub fn send_interim(&mut self, status: u16, fields: &Fields) -> io::Result<()> {
         self.send_block(false, |block| write::head(block, status, fields, None))
     }
 
-    /// Sends the head of the response; with `ends` it is all there is.
+    /// Sends the head of the response; with `ends` nothing follows it.
     ///
     /// # Errors
-    /// The client has gone.
+    /// The client has disconnected or reset the stream.
     pub fn send_head(&mut self, status: u16, fields: &Fields, length: Option<u64>, ends: bool) -> io::Result<()> {
         self.send_block(ends, |block| write::head(block, status, fields, length))?;
         if let Some(stream) = self.shared.core.borrow_mut().streams.at(self.key) {
@@ -406,7 +408,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what the client takes of these bytes, in frames of up to so many; `ends` tells that nothing follows them.
+    /// Sends as many of these bytes as the client's windows allow, in frames of at most `most` bytes; `ends` means that
+    /// they end the body.
     pub fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -416,7 +419,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         let mut sent = 0;
         while sent < bytes.len() {
-            // Who has sent something comes again before it waits.
+            // A caller that has sent something calls again before it waits, so no waker is needed.
             let waiter = (sent == 0).then_some(cx.waker());
             match self.poll_send_frame(waiter, &bytes[sent..], most, ends) {
                 Poll::Ready(Ok(length)) => sent += length,
@@ -446,7 +449,7 @@ impl Stream {
             if let Some(waker) = waiter {
                 watch(&mut stream.writer, waker);
             }
-            // The turn is another's.
+            // This stream cannot use its turn, so the next one gets it.
             core.end_turn(self.key);
             self.shared.wake();
             return Poll::Pending;
@@ -475,9 +478,9 @@ impl Stream {
         if let Some(stream) = core.streams.at(self.key) {
             stream.sending.take(length);
         }
-        // A turn is one frame, so that all who wait go on equally.
+        // A turn is one frame, so that all waiting streams progress equally.
         core.end_turn(self.key);
-        // As in NGINX: the window updates of a long download are no flood.
+        // As in NGINX, so that the window updates of a long download do not count as a flood.
         self.shared.meter.use_bytes(length);
         if last {
             core.finish(self.key);
@@ -488,7 +491,7 @@ impl Stream {
     /// Ends the response, with trailers if there are any.
     ///
     /// # Errors
-    /// The client has gone.
+    /// The client has disconnected or reset the stream.
     pub fn end(&mut self, trailers: &Fields) -> io::Result<()> {
         {
             let mut core = self.shared.core.borrow_mut();
@@ -510,7 +513,7 @@ impl Stream {
         self.send_block(true, |block| write::trailers(block, trailers))
     }
 
-    /// Waits until the client has given the request up, or has gone.
+    /// Waits until the client has reset the stream or has disconnected.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut core = self.shared.core.borrow_mut();
         if core.is_dead() {
@@ -525,7 +528,8 @@ impl Stream {
         }
     }
 
-    /// Gives the response up, unless it was sent whole: the client must not take what it has for all of it.
+    /// Resets the stream unless the whole response was sent, so that the client does not take a partial response for a
+    /// complete one.
     pub fn abort(&mut self) {
         let mut core = self.shared.core.borrow_mut();
         if core.is_dead() || core.streams.at(self.key).is_none_or(|stream| stream.sent || stream.reset) {
@@ -539,12 +543,12 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.core.borrow_mut().close(self.key);
-        // For a frame that tells of it, for the turn of another, and for an end that waits for it.
+        // The connection may have to send RST_STREAM, give another stream its turn, or end.
         self.shared.wake();
     }
 }
 
-/// What those learn who serve a request that is no more.
+/// The error for calls on a stream that has ended.
 fn gone() -> io::Error {
     io::ErrorKind::BrokenPipe.into()
 }

@@ -1,28 +1,27 @@
-//! Frames on their way out. They are collected until the connection is driven: system calls and records of TLS are not
-//! cheap.
+//! Outgoing frames. They are collected until the connection is driven, because system calls and TLS records are costly.
 
 use balanza_net::buffer::{Buffer, CAPACITY};
 
 use super::frame::{self, Head, Reason, flag, kind};
 
-/// Bodies leave so much free for what does not wait: heads, and answers to the client's frames.
+/// Space that DATA frames leave free for frames that must not wait: heads, and replies to the client's frames.
 const RESERVE: usize = 8 * 1024;
 
-/// What is to be written. It holds a buffer only while there is something in it.
+/// The bytes to write. It holds a buffer only while it contains data.
 #[derive(Default)]
 pub struct Output {
     buffer: Option<Buffer>,
-    /// What had no room in the buffer.
+    /// Bytes that did not fit into the buffer.
     rest: Vec<u8>,
 }
 
 impl Output {
-    /// What is to be written first.
+    /// The next bytes to write.
     pub fn first(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], Buffer::unread)
     }
 
-    /// So many bytes have been written.
+    /// Removes `length` bytes that have been written.
     pub fn wrote(&mut self, length: usize) {
         let Some(buffer) = &mut self.buffer else { return };
         buffer.start += length;
@@ -41,12 +40,12 @@ impl Output {
         self.buffer.is_none()
     }
 
-    /// Whether the client takes less than it makes necessary: nothing more of it is to be read.
+    /// Whether the client reads too slowly for the frames that it causes. Then nothing more is read from it.
     pub fn is_congested(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// How many bytes of bodies there is room for, in one frame at least.
+    /// How many bytes of a body still fit, as one frame.
     pub fn room(&self) -> usize {
         let used = self.buffer.as_ref().map_or(0, |buffer| buffer.end);
         (CAPACITY - RESERVE - frame::HEAD).saturating_sub(used)
@@ -64,13 +63,13 @@ impl Output {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// A frame.
+    /// Appends a frame.
     pub fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         self.push(&Head { length: payload.len(), kind, flags, stream }.bytes());
         self.push(payload);
     }
 
-    /// A head or trailers, in as many frames as are necessary.
+    /// Appends a head or trailers, in as many frames as necessary.
     pub fn block(&mut self, stream: u32, block: &[u8], ends: bool) {
         let (mut kind, mut flags) = (kind::HEADERS, if ends { flag::END_STREAM } else { 0 });
         let mut rest = block;
@@ -87,12 +86,12 @@ impl Output {
         }
     }
 
-    /// RST_STREAM.
+    /// Appends RST_STREAM.
     pub fn reset(&mut self, stream: u32, reason: Reason) {
         self.frame(kind::RST_STREAM, 0, stream, &(reason as u32).to_be_bytes());
     }
 
-    /// GOAWAY.
+    /// Appends GOAWAY.
     pub fn goaway(&mut self, last: u32, reason: Reason) {
         let mut payload = [0; 8];
         payload[..4].copy_from_slice(&last.to_be_bytes());
@@ -100,7 +99,7 @@ impl Output {
         self.frame(kind::GOAWAY, 0, 0, &payload);
     }
 
-    /// WINDOW_UPDATE.
+    /// Appends WINDOW_UPDATE.
     pub fn window_update(&mut self, stream: u32, by: u32) {
         self.frame(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes());
     }

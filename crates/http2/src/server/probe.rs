@@ -1,30 +1,29 @@
-//! A connection that is given bytes in pieces of any sizes, for tests and fuzzing: what comes of them may not depend on
-//! how they are cut.
+//! Feeds a connection with bytes in pieces of any size, for tests and fuzzing. The result must not depend on the sizes.
 
 use super::Settings;
 use super::core::{Arrived, Core};
 use super::frame::Reason;
 use super::streams::Key;
 
-/// What came of some bytes.
+/// The result of some bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The heads of requests, with the numbers of their streams.
+    /// The heads of requests, with their stream numbers.
     pub heads: Vec<(u32, Vec<u8>)>,
-    /// What of their bodies has come, and whether that is all.
+    /// The received part of each body, and whether it is complete.
     pub bodies: Vec<(u32, Vec<u8>, bool)>,
-    /// The frames that the client is sent.
+    /// The frames that were sent to the client.
     pub output: Vec<u8>,
-    /// Why the connection has ended.
+    /// Why the connection was closed.
     pub error: Option<&'static str>,
-    /// Bytes that were read.
+    /// Bytes that were processed.
     pub read: usize,
 }
 
-/// Reads these bytes, in pieces of these sizes over and over. What a request is answered depends on its stream only.
+/// Feeds these bytes in pieces of these sizes, which repeat. A request's answer depends only on its stream number.
 ///
 /// # Panics
-/// More is held than what has come makes necessary.
+/// The connection holds more streams or bytes than it may.
 pub fn run(input: &[u8], sizes: &[usize]) -> Outcome {
     let mut core = Core::new(Settings { streams: 4, window: 1000, head: 4000 });
     let mut outcome = Outcome::default();
@@ -49,7 +48,7 @@ pub fn run(input: &[u8], sizes: &[usize]) -> Outcome {
                 }
                 Err(fatal) => {
                     outcome.error = Some(fatal.text);
-                    // The frame that was wrong may have come with others.
+                    // How many bytes were processed before the faulty frame depends on the sizes.
                     outcome.read = 0;
                     core.fail(fatal);
                     drain(&mut core, &mut outcome.output);
@@ -60,7 +59,7 @@ pub fn run(input: &[u8], sizes: &[usize]) -> Outcome {
         assert!(core.streams.len() <= 8, "more streams than allowed");
         assert!(
             given - outcome.read < 9 + 16_384 || outcome.error.is_some() || core.is_over(),
-            "a frame that has come"
+            "a whole frame is left"
         );
     }
     for (id, key) in keys {
@@ -79,7 +78,7 @@ fn serve(core: &mut Core, arrived: Arrived, outcome: &mut Outcome, keys: &mut Ve
     let Arrived { head, key, id, .. } = arrived;
     outcome.heads.push((id, head.text));
     match id % 16 {
-        // It is answered at once, whether all has come or not.
+        // Answered at once, even if the body has not arrived.
         1 | 11 => {
             core.output.block(id, &[0x88], true);
             core.finish(key);

@@ -1,4 +1,4 @@
-//! The streams of a connection: what is known of each, and the table they are in.
+//! The streams of a connection: the state of each, and their table.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -10,24 +10,24 @@ use super::flow::{Receiving, Sending};
 /// A request and its response.
 pub struct Stream {
     pub id: u32,
-    /// The client has sent all of the request.
+    /// The whole request has been received.
     pub received: bool,
-    /// The response has been sent whole.
+    /// The whole response has been sent.
     pub sent: bool,
     /// The head of the response has been sent.
     pub head_sent: bool,
-    /// Either side has given it up.
+    /// Either side has reset the stream.
     pub reset: bool,
-    /// It no longer counts as open.
+    /// The stream is no longer counted as open.
     pub counted_out: bool,
-    /// It waits in line for its turn to send.
+    /// The stream waits in line for its turn to send.
     pub in_line: bool,
-    /// It has its turn.
+    /// The stream has its turn.
     pub has_turn: bool,
-    /// What of the body has come and is not read, and how much of this is.
+    /// Received bytes of the body, and how many of them have been read.
     body: Vec<u8>,
     body_read: usize,
-    /// What has to come still, if the request says so.
+    /// Bytes of the body that have not arrived, if the request has a Content-Length.
     pub expected: Option<u64>,
     pub trailers: Option<Box<Fields>>,
     pub receiving: Receiving,
@@ -37,7 +37,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// One whose head has come.
+    /// A stream whose request's head has been received.
     pub fn new(id: u32, received: bool, expected: Option<u64>, receiving: Receiving, sending: Sending) -> Stream {
         Stream {
             id,
@@ -59,17 +59,17 @@ impl Stream {
         }
     }
 
-    /// Neither side sends any more.
+    /// Whether neither side sends any more.
     pub fn is_over(&self) -> bool {
         self.reset || self.received && self.sent
     }
 
-    /// What of the body has come and is not read.
+    /// Bytes of the body that were received and not yet read.
     pub fn unread(&self) -> &[u8] {
         &self.body[self.body_read..]
     }
 
-    /// More of the body has come.
+    /// Appends received bytes of the body.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.body_read > self.body.len() / 2 {
             self.body.drain(..self.body_read);
@@ -78,7 +78,7 @@ impl Stream {
         self.body.extend_from_slice(bytes);
     }
 
-    /// So much of the body has been read. Nothing is held for what is empty.
+    /// Notes that `length` bytes of the body have been read. An empty body holds no memory.
     pub fn read(&mut self, length: usize) {
         self.body_read += length;
         if self.body_read == self.body.len() {
@@ -87,14 +87,14 @@ impl Stream {
         }
     }
 
-    /// Wakes who waits for the client.
+    /// Wakes the task that waits for the client.
     pub fn wake_reader(&mut self) {
         if let Some(waker) = self.reader.take() {
             waker.wake();
         }
     }
 
-    /// Wakes who waits to send.
+    /// Wakes the task that waits to send.
     pub fn wake_writer(&mut self) {
         if let Some(waker) = self.writer.take() {
             waker.wake();
@@ -102,33 +102,33 @@ impl Stream {
     }
 }
 
-/// Sets a waker, unless it is the same.
+/// Stores a waker unless the stored one wakes the same task.
 pub fn watch(place: &mut Option<Waker>, waker: &Waker) {
     if !place.as_ref().is_some_and(|old| old.will_wake(waker)) {
         *place = Some(waker.clone());
     }
 }
 
-/// The place of a stream in the table.
+/// The index of a stream in the table.
 pub type Key = u32;
 
-/// All streams that a request is served on.
+/// All streams with a request that is being served.
 #[derive(Default)]
 pub struct Streams {
     places: Vec<Option<Box<Stream>>>,
     free: Vec<Key>,
     by_id: BTreeMap<u32, Key>,
-    /// Those on which one side may still send.
+    /// Streams on which at least one side may still send.
     pub open: u32,
 }
 
 impl Streams {
-    /// How many there are.
+    /// The number of streams.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Adds one that is open.
+    /// Adds an open stream.
     pub fn insert(&mut self, stream: Stream) -> Key {
         let id = stream.id;
         let stream = Some(Box::new(stream));
@@ -147,22 +147,22 @@ impl Streams {
         key
     }
 
-    /// The stream at a place.
+    /// The stream at an index.
     pub fn at(&mut self, key: Key) -> Option<&mut Stream> {
         self.places.get_mut(key as usize)?.as_deref_mut()
     }
 
-    /// The place of a stream.
+    /// The index of the stream with this number.
     pub fn find(&self, id: u32) -> Option<Key> {
         self.by_id.get(&id).copied()
     }
 
-    /// The stream of this number.
+    /// The stream with this number.
     pub fn of(&mut self, id: u32) -> Option<&mut Stream> {
         self.at(self.find(id)?)
     }
 
-    /// Takes note of a stream that may be over by now.
+    /// Counts a stream as closed if both sides have ended it.
     pub fn settle(&mut self, key: Key) {
         let Some(stream) = self.at(key) else { return };
         if stream.is_over() && !std::mem::replace(&mut stream.counted_out, true) {
@@ -170,7 +170,7 @@ impl Streams {
         }
     }
 
-    /// Removes one. Without any there is no table.
+    /// Removes a stream. When the last one is removed, the memory of the table is released.
     pub fn remove(&mut self, key: Key) -> Option<Box<Stream>> {
         let stream = self.places.get_mut(key as usize)?.take()?;
         if !stream.counted_out {
@@ -185,7 +185,7 @@ impl Streams {
         Some(stream)
     }
 
-    /// All of them.
+    /// All streams.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.places.iter_mut().filter_map(|place| place.as_deref_mut())
     }

@@ -1,4 +1,4 @@
-//! Fields of a response, in the form of HTTP/2.
+//! Encodes the fields of a response.
 
 use std::cell::RefCell;
 
@@ -9,14 +9,14 @@ use crate::fields::OF_A_CONNECTION;
 use crate::hpack;
 
 thread_local! {
-    /// A block is complete when it is put into frames.
+    /// Reused for every block, because a block is put into frames as soon as it is complete.
     static BLOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The most that is kept of it.
+/// The most capacity of it that is kept.
 const KEPT: usize = 16 * 1024;
 
-/// Gives room for a block.
+/// Calls `write` with an empty block.
 pub fn with_block<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     BLOCK.with_borrow_mut(|block| {
         block.clear();
@@ -25,10 +25,10 @@ pub fn with_block<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     })
 }
 
-/// Writes a head. A field that HTTP/2 does not know, or cannot carry, is left out.
+/// Writes a head. Fields that HTTP/2 forbids or cannot carry are left out.
 pub fn head(block: &mut Vec<u8>, status: u16, fields: &Fields, length: Option<u64>) {
     hpack::status(block, if (100..1000).contains(&status) { status } else { 500 });
-    // A WebSocket of HTTP/2 is agreed on without it (RFC 8441, 5).
+    // HTTP/2 opens a WebSocket without this field (RFC 8441, 5).
     let mut left_out = OF_A_CONNECTION | Header::SecWebsocketAccept.bit();
     if length.is_some() {
         left_out |= Header::ContentLength.bit();
@@ -46,7 +46,7 @@ pub fn trailers(block: &mut Vec<u8>, fields: &Fields) {
 
 fn write(block: &mut Vec<u8>, fields: &Fields, left_out: u64) {
     for (header, name, value) in fields.known() {
-        // TE may say one thing only (RFC 9113, 8.2.2).
+        // The only value that HTTP/2 allows for TE is "trailers" (RFC 9113, 8.2.2).
         if header.is_in(left_out) || header == Header::Te && !value.eq_ignore_ascii_case(b"trailers") {
             continue;
         }

@@ -1,26 +1,26 @@
-//! Runs of datagrams that the kernel joins: one read for all that a sender has sent at once (UDP_GRO).
+//! Receives runs of datagrams: the kernel joins datagrams that a sender has sent together (UDP_GRO).
 //!
-//! It is asked for once datagrams come in bulk. A message that tells how long each of them is comes with a run alone, so
-//! headers cannot be used again, and single datagrams cost more than without it. It is never given up while somebody reads the
-//! socket: a run that waits there would come as one datagram.
+//! UDP_GRO is switched on once datagrams arrive in bulk. The control message with the length of each datagram comes
+//! only with a run, so headers cannot be reused, and single datagrams cost more than without UDP_GRO. It is never
+//! switched off while the socket is in use: a run that waits in the socket would then be received as one datagram.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, getsockopt, setsockopt, sockopt};
 
-/// So many equal datagrams of one sender, one behind the other, could have been a run.
+/// This many equal datagrams in a row from one sender may have been sent as a run.
 pub(super) const LEAST: usize = 3;
-/// Batches in bulk after which a kernel that could not is asked again.
+/// Batches in bulk after which UDP_GRO is tried again if the kernel has refused it.
 const PAUSE: u16 = 4096;
-/// Messages that are received at once while the kernel joins.
+/// Messages that are received with one system call while UDP_GRO is on.
 pub(super) const BATCH: usize = 8;
 
-/// Datagrams of one sender, one behind the other.
+/// Consecutive datagrams of one sender.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     bytes: &'a [u8],
-    /// How long each of them is; the last one may be shorter.
+    /// The length of each datagram; the last one may be shorter.
     each: usize,
 }
 
@@ -29,22 +29,22 @@ impl<'a> Run<'a> {
         Run { bytes, each: if each == 0 { bytes.len() } else { each } }
     }
 
-    /// How many there are. An empty datagram is one as well.
+    /// The number of datagrams. An empty datagram counts as one.
     pub fn count(&self) -> usize {
         self.bytes.len().div_ceil(self.each.max(1)).max(1)
     }
 
-    /// All their bytes.
+    /// The bytes of all datagrams.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How long each of them is; the last one may be shorter.
+    /// The length of each datagram; the last one may be shorter.
     pub fn each(&self) -> usize {
         self.each
     }
 
-    /// Each of them.
+    /// The datagrams.
     pub fn datagrams(self) -> impl Iterator<Item = &'a [u8]> {
         (0..self.count()).map(move |index| {
             let rest = &self.bytes[index * self.each..];
@@ -53,15 +53,15 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether the kernel joins the datagrams of a socket.
+/// Whether UDP_GRO is on for a socket.
 pub(super) struct Joining {
     is_on: Cell<bool>,
-    /// Batches in bulk before it is asked again.
+    /// Batches in bulk before UDP_GRO is tried again.
     pause: Cell<u16>,
 }
 
 impl Joining {
-    /// That of a socket, as it may have been left by an earlier configuration or program.
+    /// Reads the state of a socket: an earlier configuration or program may have switched UDP_GRO on.
     pub fn of(socket: &impl AsFd) -> Joining {
         Joining { is_on: Cell::new(is_asked_for(socket)), pause: Cell::new(0) }
     }
@@ -70,7 +70,7 @@ impl Joining {
         self.is_on.get()
     }
 
-    /// A batch was received in which there are datagrams that could have been a run.
+    /// Call this after a batch with datagrams that may have been sent as a run.
     pub fn after_bulk(&self, socket: &impl AsFd) {
         match self.pause.get() {
             _ if self.is_on.get() => {}
@@ -87,13 +87,13 @@ fn is_asked_for(socket: &impl AsFd) -> bool {
     getsockopt(socket, sockopt::UdpGroSegment).unwrap_or(false)
 }
 
-/// New headers for a batch in which there may be runs; `more` is the space for other control messages.
+/// New headers for a batch that may contain runs; `more` is the space for other control messages.
 pub(super) fn headers<S: Copy + nix::sys::socket::SockaddrLike>(more: usize) -> MultiHeaders<S> {
     let length = nix::cmsg_space!(i32).capacity() + more;
     MultiHeaders::preallocate(BATCH, Some(Vec::with_capacity(length)))
 }
 
-/// How long each datagram of a message is if it is a run.
+/// The length of each datagram, if a message is a run.
 pub(super) fn each(part: &ControlMessageOwned) -> Option<usize> {
     match part {
         ControlMessageOwned::UdpGroSegments(each) => usize::try_from(*each).ok().filter(|each| *each > 0),
@@ -101,7 +101,7 @@ pub(super) fn each(part: &ControlMessageOwned) -> Option<usize> {
     }
 }
 
-/// Whether another program has the kernel join, so that this message is a run whose datagrams cannot be told apart.
+/// Whether another program has switched UDP_GRO on, so that this message is a run whose datagrams cannot be separated.
 pub(super) fn is_unreadable<S>(message: &RecvMsg<'_, '_, S>, socket: &impl AsFd) -> bool {
     message.flags.contains(MsgFlags::MSG_CTRUNC) && is_asked_for(socket)
 }
@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(lengths(&[0; 10], 4), [4, 4, 2]);
         assert_eq!(lengths(&[0; 8], 4), [4, 4]);
         assert_eq!(lengths(&[0; 3], 4), [3]);
-        assert_eq!(lengths(&[0; 3], 0), [3], "no run");
-        assert_eq!(lengths(&[], 0), [0], "an empty datagram is one");
+        assert_eq!(lengths(&[0; 3], 0), [3], "not a run");
+        assert_eq!(lengths(&[], 0), [0], "an empty datagram counts as one");
         assert_eq!(Run::new(&[0; 10], 4).count(), 3);
         assert_eq!(Run::new(&[], 0).count(), 1);
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::servers::membership::{Membership, Shared};
 use crate::servers::shadows::Beside;
 
-/// What the numbers do not say.
+/// What the numbers cannot show.
 const NOTE: &str = "How often other servers would have been chosen. The numbers say nothing about response times: the servers \
     had the load of the requests that they really got.";
 
@@ -15,17 +15,17 @@ pub fn all(shared: &Shared) -> Value {
     json!({ "note": NOTE, "shadows": list(&shared.membership()) })
 }
 
-/// Each of them.
+/// Each shadow.
 pub fn list(membership: &Membership) -> Value {
     membership.shadows.iter().map(|beside| one(membership, beside)).collect()
 }
 
-/// Counts from 0.
+/// Resets all counters to 0.
 pub fn reset(shared: &Shared) {
     shared.membership().shadows.iter().for_each(|beside| beside.shadow.reset());
 }
 
-/// A part of a whole; none of nothing.
+/// `part` as a fraction of the whole; none if the whole is 0.
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 / whole as f64).min(1.0))
 }
@@ -70,7 +70,7 @@ fn one(membership: &Membership, beside: &Beside) -> Value {
     object
 }
 
-/// How far the share of a server is from its weight at most, among those of the first priority.
+/// The largest difference between a server's share and its weight, among the servers of the first priority.
 fn deviation(membership: &Membership, share: impl Fn(usize) -> Option<f64>) -> Option<f64> {
     let server = |nth: usize| membership.fleet.server(Member(nth as u32));
     let count = membership.servers.len();

@@ -1,4 +1,4 @@
-//! Follows the names of upstreams: asks again when an answer has ended, and tells when the servers have changed.
+//! Follows the names of upstreams: resolves each one again when its answer expires, and reports changes of servers.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -16,19 +16,19 @@ use super::{Key, Resolvers, Shared, complain, lock, why};
 use crate::log::error::ErrorWriter;
 use crate::source_condition::Condition;
 
-/// A name is not asked for more often.
+/// The least time between two queries for a name.
 const LEAST: Duration = Duration::from_secs(1);
-/// A name that could not be asked for is tried again after a time that grows to this.
+/// The longest pause before a failed query is repeated; the pauses grow up to it.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// The least time between two changes of an upstream. A change costs as much as the upstream has servers, so names that
-/// change together are adopted together.
+/// The least time between two updates of an upstream. An update costs as much as the upstream has servers, so changes
+/// that arrive together are applied together.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// A change that takes longer is followed by a pause of so many times what it took, up to a limit: a machine that stands still
-/// is no work of ours.
+/// After a slow update, the pause is this many times what the update took. It is limited, because an update also looks
+/// slow if the machine stood still.
 const REST: u32 = 10;
 const REST_MAX: Duration = Duration::from_secs(2);
 
-/// Who follows names.
+/// Follows names.
 pub(super) struct Follower {
     pub resolvers: Resolvers,
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ pub(super) struct Follower {
 /// The names of an upstream.
 struct Group {
     conf: Arc<Upstream>,
-    /// Servers by name; none before the first answer.
+    /// The servers of each name; none before the first answer.
     places: Rc<RefCell<Vec<Option<Vec<Place>>>>>,
     tasks: Vec<AbortHandle>,
 }
@@ -54,8 +54,8 @@ impl Follower {
         Follower { resolvers, shared, groups: HashMap::new() }
     }
 
-    /// Follows the names of this configuration and no others. Clones of `known` are dropped when a name that is new has
-    /// been asked for.
+    /// Follows the names of this configuration and no others. Clones of `known` are dropped when each new name has been
+    /// queried once.
     pub fn follow(&mut self, config: &Config, log: &Rc<ErrorWriter>, known: &mpsc::Sender<()>) {
         let mut before = std::mem::take(&mut self.groups);
         for (protocol, conf) in config.upstreams().filter(|(_, upstream)| !upstream.resolved.is_empty()) {
@@ -64,7 +64,8 @@ impl Follower {
             let group = self.group(&key, Arc::clone(conf), old, log, known);
             self.groups.insert(key, group);
         }
-        // What the configuration before this one had stays known for one that is refused and taken back.
+        // The servers of removed names are kept for one more configuration, in case this one is refused and the
+        // previous one is restored.
         let left: HashSet<Key> = before.into_keys().collect();
         lock(&self.shared.resolved).retain(|key, _| self.groups.contains_key(key) || left.contains(key));
         lock(&self.shared.conditions).retain(|key, _| self.groups.contains_key(key));
@@ -87,7 +88,7 @@ impl Follower {
                 old.conf = conf;
                 return old;
             }
-            // Addresses that are known go on with the new parameters.
+            // Known addresses are kept, with the new parameters.
             let is_same = |one: &ResolvedServer, other: &ResolvedServer| {
                 (&one.host, one.port, &one.service) == (&other.host, other.port, &other.service)
             };
@@ -143,7 +144,7 @@ impl Follower {
     }
 }
 
-/// A name, with its service.
+/// A name, with its service if it has one.
 fn called(server: &ResolvedServer) -> String {
     match &server.service {
         Some(service) => format!("{} service={service}", server.host),
@@ -151,7 +152,7 @@ fn called(server: &ResolvedServer) -> String {
     }
 }
 
-/// Asks for a name again and again.
+/// Resolves a name repeatedly.
 async fn follow_one(
     resolver: Rc<Resolver>,
     index: usize,
@@ -185,7 +186,7 @@ async fn follow_one(
             }
             Err(failure) => {
                 complain(&log, &server.host, failure);
-                // A name that does not exist has no servers; other failures leave the last good answer.
+                // A name that does not exist has no servers. After other failures, the last good answer is kept.
                 if failure == Failure::NotFound {
                     publisher.set(index, Vec::new(), known.take());
                 }
@@ -194,13 +195,13 @@ async fn follow_one(
                 retry / 2
             }
         };
-        // Whoever waits for the first answer waits no longer.
+        // Nothing waits for the first answer any more, even if there was none.
         known.take();
         sleep(wait + jitter(wait)).await;
     }
 }
 
-/// Up to a tenth of a second or of the time: names that were asked for together are not asked for together again.
+/// A random time of up to a tenth of `wait`, within limits, so that names queried together do not stay together.
 fn jitter(wait: Duration) -> Duration {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
@@ -208,8 +209,7 @@ fn jitter(wait: Duration) -> Duration {
     most.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
 }
 
-/// Stores the names of an upstream when they have changed, and tells of it: names that change meanwhile wait for the next
-/// time.
+/// Stores and reports the servers of an upstream after changes. Changes in the following pause are applied together.
 async fn publish(publisher: Rc<Publisher>) {
     loop {
         publisher.changed.notified().await;
@@ -225,22 +225,22 @@ async fn publish(publisher: Rc<Publisher>) {
     }
 }
 
-/// What the names of an upstream have become.
+/// The current servers of an upstream's names.
 struct Publisher {
     key: Key,
     names: Vec<ResolvedServer>,
     places: Rc<RefCell<Vec<Option<Vec<Place>>>>>,
     shared: Arc<Shared>,
-    /// Some of them have changed since they were stored.
+    /// Notified when servers have changed since they were stored.
     changed: Notify,
-    /// Dropped when they are stored.
+    /// Dropped when the servers are stored.
     waiting: RefCell<Vec<mpsc::Sender<()>>>,
 }
 
 impl Publisher {
-    /// The servers of one name. Drops `known` when they are stored.
+    /// Sets the servers of one name. Drops `known` when they are stored.
     fn set(&self, index: usize, mut places: Vec<Place>, known: Option<mpsc::Sender<()>>) {
-        // The order of an answer says nothing: name servers rotate it.
+        // Name servers rotate answers, so their order means nothing.
         places.sort();
         places.dedup_by(|one, other| one.address == other.address);
         self.note(index, |condition| condition.answered(places.len()));
@@ -252,7 +252,7 @@ impl Publisher {
         self.changed.notify_one();
     }
 
-    /// Notes how a name is.
+    /// Updates the state of a name.
     fn note(&self, index: usize, note: impl FnOnce(&mut Condition)) {
         let mut all = lock(&self.shared.conditions);
         if let Some(condition) = all.get_mut(&self.key).and_then(|all| all.get_mut(index)) {
@@ -268,12 +268,12 @@ impl Publisher {
     }
 }
 
-/// The servers of a name. If it is a backup, so are those of a service's first priority, and there are no others.
+/// The servers of a name. If the name is a backup, only servers of a service's first priority are used, all as backups.
 fn servers(named: &ResolvedServer, places: &[Place]) -> Vec<UpstreamServer> {
     let template = &named.template;
     let used = places.iter().filter(|place| !(template.backup && place.is_backup));
     let server = |place: &Place| UpstreamServer {
-        // Algorithms that hash tell the addresses of a name apart.
+        // Hash algorithms must distinguish the addresses of a name.
         name: place.address.to_string(),
         resolved_from: Some(template.name.clone()),
         address: ServerAddress::Inet(place.address),
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// In virtual time: a thousand names that change within a second or two are adopted in few steps, and all of them are.
+    /// In virtual time: a thousand names that change within a second or two are applied in few updates; none is lost.
     #[test]
     fn names_that_change_together_are_adopted_together() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

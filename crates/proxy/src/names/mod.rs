@@ -1,6 +1,6 @@
-//! Host names that are resolved while the program runs: servers with `resolve`, and hosts that a variable gives.
+//! Host names that are resolved at run time: servers with `resolve`, and hosts from variables.
 //!
-//! One thread of the process asks the name servers, so that no worker waits for them and all workers see the same. It is
+//! One thread of the process queries the name servers, so that workers never wait and all see the same addresses. It is
 //! started when a configuration needs it.
 
 mod follow;
@@ -24,52 +24,52 @@ use crate::essential;
 use crate::log::error::ErrorWriter;
 use crate::source_condition::Condition;
 
-/// How long a start or a reload waits for names that are not known yet. After this time their upstreams have no servers
-/// until the answer comes.
+/// How long a start or a reload waits for names that are not known yet. After this time, their upstreams have no
+/// servers until the answer arrives.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// An upstream.
+/// The key of an upstream.
 type Key = (Protocol, String);
 
-/// Servers that names have at present, by upstream.
+/// The current servers of names, by upstream.
 type Resolved = HashMap<Key, Vec<UpstreamServer>>;
 
-/// Called when the servers of an upstream's names have changed, from the thread of names.
+/// Called from the thread of names when the servers of an upstream's names have changed.
 pub type Notify = Arc<dyn Fn(Protocol, &str) + Send + Sync>;
 
-/// The names of the process.
+/// All names of the process.
 #[derive(Default)]
 pub struct Names {
     shared: Arc<Shared>,
     thread: Mutex<Option<UnboundedSender<Request>>>,
 }
 
-/// What the thread shares with others.
+/// State that the thread shares with others.
 #[derive(Default)]
 struct Shared {
     resolved: Mutex<Resolved>,
-    /// How each name of an upstream is.
+    /// The state of each name, by upstream.
     conditions: Mutex<HashMap<Key, Vec<Condition>>>,
     notify: Mutex<Option<Notify>>,
-    /// By `status_zone`.
+    /// The statistics of resolvers, by `status_zone`.
     statistics: Mutex<BTreeMap<String, Arc<Statistics>>>,
 }
 
-/// What the thread is asked to do.
+/// Requests to the thread.
 enum Request {
     /// Follow the names of this configuration and no others.
     Follow {
         config: Arc<Config>,
         log: ErrorWriter,
-        /// Dropped when all names that are new have been asked for once.
+        /// Dropped when each new name has been queried once.
         known: mpsc::Sender<()>,
     },
-    /// The addresses of a host.
+    /// Resolve a host.
     Find { resolver: Arc<model::Resolver>, host: String, answer: oneshot::Sender<Result<Arc<[IpAddr]>, Failure>> },
 }
 
 impl Names {
-    /// Follows the names of a configuration from now on. Waits a moment for those that are not known yet.
+    /// Follows the names of a configuration from now on. Waits up to a second for names that are not known yet.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -81,12 +81,12 @@ impl Names {
         let request = Request::Follow { config: Arc::clone(config), log, known };
         self.send(request)?;
         let deadline = Instant::now() + FIRST;
-        // Nothing is sent: the channel is closed when all are known.
+        // Nothing is sent: the channel is closed when all names are known.
         let _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         Ok(())
     }
 
-    /// Goes back to a configuration that was followed before.
+    /// Returns to a configuration that was followed before.
     pub fn follow_again(&self, config: &Arc<Config>, log: ErrorWriter) {
         if lock(&self.thread).is_some() {
             let (known, _) = mpsc::channel();
@@ -94,10 +94,10 @@ impl Names {
         }
     }
 
-    /// The addresses of a host, by this resolver, with a port.
+    /// Resolves a host with this resolver, and adds a port to each address.
     ///
     /// # Errors
-    /// It has none, or they cannot be had.
+    /// The host has no addresses, or they cannot be resolved.
     pub async fn find(
         &self,
         resolver: &Arc<model::Resolver>,
@@ -113,22 +113,22 @@ impl Names {
         Ok(list.iter().map(|ip| SocketAddr::new(*ip, port)).collect())
     }
 
-    /// The servers that the names of an upstream have at present.
+    /// The current servers of an upstream's names.
     pub fn resolved_of(&self, protocol: Protocol, upstream: &str) -> Vec<UpstreamServer> {
         lock(&self.shared.resolved).get(&(protocol, upstream.to_owned())).cloned().unwrap_or_default()
     }
 
-    /// How the names of an upstream are, in its order.
+    /// The state of each name of an upstream, in the order of the configuration.
     pub fn conditions(&self, protocol: Protocol, upstream: &str) -> Vec<Condition> {
         lock(&self.shared.conditions).get(&(protocol, upstream.to_owned())).cloned().unwrap_or_default()
     }
 
-    /// Calls this after every change from now on.
+    /// Sets the function that is called after every change.
     pub fn on_change(&self, notify: Notify) {
         *lock(&self.shared.notify) = Some(notify);
     }
 
-    /// What the resolvers with a `status_zone` have asked and been answered.
+    /// The queries and answers of resolvers with a `status_zone`.
     pub fn statistics(&self) -> BTreeMap<String, Counts> {
         lock(&self.shared.statistics).iter().map(|(zone, statistics)| (zone.clone(), statistics.counts())).collect()
     }
@@ -147,7 +147,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread ends when the process drops what sends to it.
+/// Starts the thread. It ends when the process drops the sender.
 fn start(shared: Arc<Shared>) -> anyhow::Result<UnboundedSender<Request>> {
     let (requests, receiver) = unbounded_channel();
     let run = move || {
@@ -178,7 +178,7 @@ async fn obey(mut requests: UnboundedReceiver<Request>, shared: Arc<Shared>) {
     }
 }
 
-/// Resolvers by what the configuration says of them. One that is as before keeps its answers.
+/// Resolvers by their configuration. One whose configuration is unchanged keeps its cached answers.
 struct Resolvers {
     shared: Arc<Shared>,
     known: HashMap<model::Resolver, Rc<Resolver>>,
@@ -203,13 +203,13 @@ impl Resolvers {
         resolver
     }
 
-    /// Forgets those that only this map has, unless a configuration could still ask for them.
+    /// Drops resolvers that only this map still refers to, unless a configuration could query them.
     fn keep(&mut self, is_named: impl Fn(&model::Resolver) -> bool) {
         self.known.retain(|conf, resolver| is_named(conf) || Rc::strong_count(resolver) > 1);
     }
 }
 
-/// Writes that a name could not be resolved, in NGINX's words.
+/// Logs that a name could not be resolved, in NGINX's words.
 fn complain(log: &ErrorWriter, host: &str, failure: Failure) {
     log.write(Level::Error, format_args!("{host} could not be resolved ({})", why(failure)));
 }

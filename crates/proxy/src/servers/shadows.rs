@@ -1,4 +1,4 @@
-//! `shadow`: algorithms that run beside the one that decides, and are only counted.
+//! `shadow`: algorithms that run beside the one that decides. Their choices are only counted.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use balanza_balancing::{Choice, Decided, Fleet, FleetError, Member, Report, Shad
 use balanza_config::model::{self, SHADOWS_MAX};
 use balanza_net::clock::{self, Nanos};
 
-/// What each shadow of an upstream would have chosen, in their order.
+/// What each shadow of an upstream would have chosen, in the order of the configuration.
 pub type Choices = [Choice; SHADOWS_MAX];
 
 /// A shadow of an upstream, shared by its workers.
 #[derive(Clone)]
 pub struct Beside {
-    /// Its name: that of its algorithm.
+    /// The name of its algorithm.
     pub name: &'static str,
-    /// The directive, as it is written.
+    /// The directive as it is written in the configuration.
     pub text: String,
     /// Its tables and counters.
     pub shadow: Arc<Shadow>,
 }
 
 impl Beside {
-    /// Those of an upstream with this fleet. One whose line is as it was before goes on with its counters, and with a fleet
-    /// that is the `same` it is the same.
+    /// Creates the shadows of an upstream with this fleet. A shadow whose line has not changed keeps its counters; if
+    /// the fleet is the `same`, the shadow itself is kept.
     ///
     /// # Errors
-    /// None that the fleet itself did not have.
+    /// As for the fleet; a fleet that was created without an error causes none.
     pub fn all(
         conf: &model::Upstream,
         fleet: &Fleet,
@@ -48,7 +48,7 @@ impl Beside {
         conf.shadows.iter().map(of).collect()
     }
 
-    /// Whether two lists are the same.
+    /// Whether two lists contain the same shadows.
     pub fn are_same(these: &[Beside], those: &[Beside]) -> bool {
         these.len() == those.len()
             && these.iter().zip(those).all(|(one, other)| Arc::ptr_eq(&one.shadow, &other.shadow))
@@ -59,7 +59,7 @@ impl Beside {
 pub struct Shadows(RefCell<Vec<ShadowDriver>>);
 
 impl Shadows {
-    /// Those of a worker whose driver began with this seed; none in an upstream without shadows.
+    /// Creates the shadows of a worker whose driver started with this seed; none in an upstream without shadows.
     pub fn of(shared: &[Beside], seed: u64, start: Start) -> Option<Shadows> {
         let driver = |beside: &Beside| ShadowDriver::new(Arc::clone(&beside.shadow), seed, start);
         (!shared.is_empty()).then(|| Shadows(RefCell::new(shared.iter().map(driver).collect())))
@@ -70,7 +70,8 @@ impl Shadows {
         self.0.borrow_mut().iter_mut().for_each(|shadow| shadow.header(now, member, time));
     }
 
-    /// A request is over, with what it found in flight at the server.
+    /// A request has ended. `latency` is how many requests were in flight at the server when it came, and its response
+    /// time.
     pub fn complete(&self, now: Nanos, member: Member, report: &Report, latency: Option<(u32, Nanos)>) {
         for shadow in self.0.borrow_mut().iter_mut() {
             if let Some((in_flight, latency)) = latency {
@@ -84,24 +85,24 @@ impl Shadows {
 /// The shadows beside one choice.
 pub struct Watching<'a> {
     shadows: Option<&'a Shadows>,
-    /// The key of each shadow.
+    /// The key for each shadow.
     keys: &'a [Vec<u8>],
     now: Nanos,
     choices: Choices,
 }
 
 impl<'a> Watching<'a> {
-    /// None has been asked.
+    /// No shadow has been asked yet.
     pub fn new(shadows: Option<&'a Shadows>, keys: &'a [Vec<u8>], now: Nanos) -> Watching<'a> {
         Watching { shadows, keys, now, choices: Choices::default() }
     }
 
-    /// Asks those that are compared with the server of a session.
+    /// Asks the shadows that are compared with the server of a session.
     pub fn ask_of_session(&mut self, tried: &mut Tried) {
         self.ask(tried, ShadowDriver::judges_sessions);
     }
 
-    /// Asks those that have not been asked.
+    /// Asks the shadows that have not been asked yet.
     pub fn ask_all(&mut self, tried: &mut Tried) {
         self.ask(tried, |_| true);
     }
@@ -118,7 +119,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// A slot of `member` was taken. What the shadows have said, if there are any.
+    /// A slot of `member` was taken. Returns what the shadows have chosen, if there are any.
     pub fn went(&self, member: Member, decided: Decided) -> Option<Choices> {
         for (shadow, choice) in self.shadows?.0.borrow_mut().iter_mut().zip(self.choices) {
             shadow.dispatched(self.now, member, choice, decided);

@@ -1,4 +1,4 @@
-//! Frames about the connection and its streams: PRIORITY, RST_STREAM, SETTINGS, PING and WINDOW_UPDATE.
+//! Frames that control the connection and its streams: PRIORITY, RST_STREAM, SETTINGS, PING and WINDOW_UPDATE.
 
 use super::{Core, Ending, Fatal, PING, WRONG_SIZE, WRONG_STREAM, fatal, protocol};
 use crate::server::flow;
@@ -29,7 +29,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a stream has not begun.
+    /// Whether a stream is idle (not yet opened).
     pub(super) fn is_idle(&self, id: u32) -> bool {
         id.is_multiple_of(2) || id > self.last && self.ending != Ending::Last
     }
@@ -42,7 +42,8 @@ impl Core {
             if !std::mem::replace(&mut self.settled, true) && self.settings.window < flow::INITIAL {
                 for stream in self.streams.all() {
                     stream.receiving.resize(self.settings.window);
-                    // What was too little to tell of a larger window may be all that the client waits for.
+                    // An increment too small to announce for a larger window may be all that the client waits for in
+                    // the smaller one.
                     if let Some(by) = stream.receiving.give_back(0).filter(|_| !stream.received) {
                         self.output.window_update(stream.id, by);
                     }
@@ -78,7 +79,8 @@ impl Core {
         Ok(())
     }
 
-    /// The client lets each stream have a window of this size from now on. Once for a frame, however often it says so.
+    /// Applies the client's new initial window to all streams, once for each SETTINGS frame, however often the frame
+    /// sets it.
     fn resize_windows(&mut self, window: u32) -> Result<(), Fatal> {
         let by = i64::from(window) - i64::from(std::mem::replace(&mut self.window, window));
         if by == 0 {
@@ -102,7 +104,7 @@ impl Core {
         if !head.has(flag::ACK) {
             self.output.frame(kind::PING, flag::ACK, 0, payload);
         } else if payload == PING && self.ending == Ending::Told {
-            // What the client had sent before it knew has come.
+            // Everything that the client sent before it received our GOAWAY has arrived.
             self.ending = Ending::Last;
             self.output.goaway(self.last, Reason::NoError);
         }

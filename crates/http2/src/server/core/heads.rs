@@ -50,7 +50,7 @@ impl Core {
         Ok(None)
     }
 
-    /// What fields on this stream are, by the states of streams (RFC 9113, 5.1).
+    /// What a header block on this stream is, by the state of the stream (RFC 9113, 5.1).
     pub(super) fn purpose(&mut self, id: u32, ends: bool) -> Result<Purpose, Fatal> {
         if id.is_multiple_of(2) {
             return Err(WRONG_STREAM);
@@ -80,7 +80,7 @@ impl Core {
         Ok(Purpose::Ignored)
     }
 
-    /// Reads fields. Those that no longer fit are read and forgotten.
+    /// Decodes fields. Fields that exceed the limit are decoded and dropped.
     pub(super) fn decode(&mut self, block: &mut Block, piece: &[u8], is_last: bool) -> Result<(), Fatal> {
         const INVALID: Fatal = fatal(Reason::CompressionError, "client sent invalid header block");
         let Head { text, known } = &mut block.head;
@@ -125,7 +125,7 @@ impl Core {
 
     pub(super) fn begin_stream(&mut self, block: Block) -> Result<Arrived, Fatal> {
         let Block { stream: id, ends, head, .. } = block;
-        // Requests that were given up are served until their tasks have noticed.
+        // Requests that were reset count until their tasks have ended.
         if self.streams.len() >= self.settings.streams.saturating_mul(2) as usize {
             return Err(fatal(Reason::EnhanceYourCalm, "http2 flood detected"));
         }
@@ -147,7 +147,7 @@ impl Core {
         self.end_request(id)
     }
 
-    /// Nothing more of a request will come.
+    /// Notes that a request has been received completely.
     pub(super) fn end_request(&mut self, id: u32) -> Result<(), Fatal> {
         let Some(key) = self.streams.find(id) else { return Ok(()) };
         let Some(stream) = self.streams.at(key) else { return Ok(()) };
@@ -172,7 +172,7 @@ impl Core {
         self.blame()
     }
 
-    /// What stands in front of all that is sent as a head.
+    /// Begins a header block. Call it before every block that is sent.
     pub fn begin_block(&mut self, block: &mut Vec<u8>) {
         if std::mem::take(&mut self.table_due) {
             crate::hpack::size_update(block);

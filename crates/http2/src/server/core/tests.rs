@@ -16,13 +16,13 @@ fn settings(pairs: &[(u16, u32)]) -> Vec<u8> {
     frame(kind::SETTINGS, 0, 0, &pairs.collect::<Vec<_>>())
 }
 
-/// Runs a connection that begins as it should.
+/// Runs a connection that begins correctly.
 fn after_settings(frames: &[Vec<u8>]) -> Outcome {
     run(&[settings(&[]), frames.concat()].concat(), &[])
 }
 
-/// The frames that were sent behind our settings and what acknowledges the client's: kind, stream, and the number that
-/// ends the frame.
+/// The frames that were sent after our SETTINGS and the acknowledgment of the client's: type, stream, and the last four
+/// bytes as a number.
 fn answers(outcome: &Outcome) -> Vec<(u8, u32, u32)> {
     let (mut all, mut rest) = (Vec::new(), &outcome.output[..]);
     while let Some(head) = frame::Head::read(rest) {
@@ -87,7 +87,7 @@ fn what_ends_the_connection() {
         (&[frame(kind::WINDOW_UPDATE, 0, 0, &[0x7f, 255, 255, 255])], Reason::FlowControlError),
         (&[frame(kind::WINDOW_UPDATE, 0, 9, &[0, 0, 0, 1])], Reason::ProtocolError),
         (&[frame(99, 0, 0, &[0; 16_385])], Reason::FrameSizeError),
-        // Stream 1 is answered at once, and 3 was left out.
+        // In `run`, stream 1 is answered at once. Stream 3 was skipped.
         (&[frame(kind::HEADERS, END, 1, HEAD), frame(kind::HEADERS, END, 1, HEAD)], Reason::StreamClosed),
         (&[frame(kind::HEADERS, END, 5, HEAD), frame(kind::HEADERS, END, 3, HEAD)], Reason::ProtocolError),
     ];
@@ -107,21 +107,21 @@ fn what_ends_a_stream() {
     let with_length = [POST, b"\x0f\x0d\x014"].concat();
     let sized = frame(kind::HEADERS, flag::END_HEADERS, 3, &with_length);
     let cases: &[(&[Vec<u8>], Reason)] = &[
-        // A field with capitals, a pseudo-field less.
+        // A field name with a capital letter, a missing pseudo-field.
         (&[frame(kind::HEADERS, END, 3, &[HEAD, b"\x00\x01A\x01b"].concat())], Reason::ProtocolError),
         (&[frame(kind::HEADERS, END, 3, b"\x82\x86")], Reason::ProtocolError),
         // A stream that depends on itself.
         (&[frame(kind::HEADERS, END | flag::PRIORITY, 3, &[b"\0\0\0\x03\0", HEAD].concat())], Reason::ProtocolError),
         (&[open.clone(), frame(kind::PRIORITY, 0, 3, &[0, 0, 0, 3, 0])], Reason::ProtocolError),
-        // A second head, trailers that do not end the stream or have pseudo-fields.
+        // A second head, trailers without END_STREAM, trailers with pseudo-fields.
         (&[open.clone(), frame(kind::HEADERS, flag::END_HEADERS, 3, b"\x00\x01a\x01b")], Reason::ProtocolError),
         (&[open.clone(), frame(kind::HEADERS, END, 3, b"\x84")], Reason::ProtocolError),
-        // A body of another length.
+        // A body that is not as long as announced.
         (&[sized.clone(), frame(kind::DATA, 1, 3, b"123")], Reason::ProtocolError),
         (&[sized.clone(), frame(kind::DATA, 0, 3, b"12345")], Reason::ProtocolError),
         (&[sized.clone(), frame(kind::DATA, 0, 3, b"123"), frame(kind::HEADERS, END, 3, b"")], Reason::ProtocolError),
         (&[frame(kind::HEADERS, END, 3, &with_length)], Reason::ProtocolError),
-        // What follows the end.
+        // Frames after the end of the request.
         (&[open.clone(), frame(kind::DATA, 1, 3, b""), frame(kind::DATA, 0, 3, b"x")], Reason::StreamClosed),
         (&[open.clone(), frame(kind::DATA, 1, 3, b""), frame(kind::HEADERS, END, 3, b"")], Reason::StreamClosed),
         (&[open.clone(), frame(kind::RST_STREAM, 0, 3, &[0; 4]), frame(kind::DATA, 0, 3, b"x")], Reason::StreamClosed),
@@ -160,7 +160,7 @@ fn what_is_ignored() {
 
 #[test]
 fn frames_of_streams_that_we_gave_up_are_ignored() {
-    // Stream 5 is given up at once, and 1 answered before its body has come.
+    // In `run`, stream 5 is reset at once, and stream 1 is answered before its body has arrived.
     for (stream, answer) in
         [(5, vec![reset(5, Reason::InternalError)]), (1, vec![(kind::HEADERS, 1, 0), reset(1, Reason::NoError)])]
     {
@@ -172,7 +172,7 @@ fn frames_of_streams_that_we_gave_up_are_ignored() {
             frame(kind::HEADERS, END, 7, &[HEAD, &[0xbf]].concat()),
         ]);
         assert_eq!(answers(&outcome), answer);
-        assert!(outcome.heads[1].1.ends_with(b"ab"), "what is ignored was read");
+        assert!(outcome.heads[1].1.ends_with(b"ab"), "the ignored head was decoded");
     }
 }
 
@@ -193,7 +193,7 @@ fn a_client_that_only_makes_errors_loses_its_connection() {
     let outcome = after_settings(&frames);
     let answers = answers(&outcome);
     assert_eq!((answers.len(), answers.last()), (1026, Some(&goaway(Reason::EnhanceYourCalm))));
-    // Requests that are given up before anybody could look at them.
+    // Requests that are reset before they can be processed.
     let frames: Vec<_> = (0..100u32)
         .flat_map(|n| [frame(kind::HEADERS, END, 16 * n + 3, HEAD), frame(kind::RST_STREAM, 0, 16 * n + 3, &[0; 4])])
         .collect();
@@ -203,16 +203,16 @@ fn a_client_that_only_makes_errors_loses_its_connection() {
 
 #[test]
 fn heads_that_are_too_large() {
-    // Fields that refer to one in the table.
+    // Fields that refer to an entry of the dynamic table.
     let first = [HEAD, b"\x40\x01a\x7f\xa1\x06", &[b'x'; 928]].concat();
     let bomb = [&first[..], &[0xbe; 15_000]].concat();
     let outcome =
         after_settings(&[frame(kind::HEADERS, END, 3, &bomb), frame(kind::HEADERS, flag::END_HEADERS, 7, &bomb)]);
-    // The fields are read and forgotten, and the answer is 431.
+    // The fields are decoded and dropped, and the response is 431.
     let status = u32::from_be_bytes(*b"\x03431");
     let answered = [(kind::HEADERS, 3, status), (kind::HEADERS, 7, status), reset(7, Reason::NoError)];
     assert_eq!(answers(&outcome), answered);
-    // A head that does not end, in many frames or in a field that does not.
+    // A head that does not end: many frames, or one field that does not end.
     let piece = frame(kind::CONTINUATION, 0, 3, &[0x82; 10]);
     let outcome = after_settings(&[vec![frame(kind::HEADERS, 0, 3, HEAD)], vec![piece; 10]].concat());
     assert_eq!(outcome.error, Some("client sent too many CONTINUATION frames"));
@@ -227,11 +227,11 @@ fn an_end_in_order() {
     let arrived = give(&mut core, &[settings(&[]), frame(kind::HEADERS, END, 1, HEAD)]).unwrap();
     core.end_gracefully();
     core.end_gracefully();
-    // One that the client had sent before it knew.
+    // A request that the client sent before it received our GOAWAY.
     let late = give(&mut core, &[frame(kind::HEADERS, END, 3, HEAD)]).unwrap();
     assert!(give(&mut core, &[frame(kind::PING, flag::ACK, 0, &PING)]).is_none());
     assert!(!core.is_over());
-    // And one that it should not have sent, with a body.
+    // A request that it sent after receiving it, with a body.
     let ignored = [frame(kind::HEADERS, flag::END_HEADERS, 5, POST), frame(kind::DATA, 1, 5, b"x")];
     assert!(give(&mut core, &ignored).is_none());
     for arrived in [arrived, late] {
@@ -259,7 +259,7 @@ fn an_idle_connection_is_small() {
     assert!(size_of::<Core>() <= 512, "{}", size_of::<Core>());
 }
 
-/// Frames that often make sense.
+/// Frames that are often valid.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let stream = prop_oneof![8 => (0u32..8).prop_map(|n| 2 * n + 1), 1 => 0u32..4];
     let block = prop::collection::vec(

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A head of these fields, if it is one.
+/// Builds a head from these fields and checks it.
 fn head_of(fields: &[(&str, &str)], ends: bool) -> Result<Head, Fault> {
     let mut head = Head::new(1 << 20, false);
     for (name, value) in fields {
@@ -13,7 +13,7 @@ fn head_of(fields: &[(&str, &str)], ends: bool) -> Result<Head, Fault> {
     head.finish(ends).map(|()| head)
 }
 
-/// An ordinary one with more fields.
+/// A head with ordinary pseudo-fields and these fields.
 fn head(method: &str, authority: Option<&str>, path: &str, fields: &[(&str, &str)]) -> Result<Head, Fault> {
     let mut all = vec![(":method", method), (":scheme", "https"), (":path", path)];
     all.extend(authority.map(|authority| (":authority", authority)));
@@ -121,7 +121,7 @@ fn what_the_standard_forbids_is_no_request() {
         ("content-length", "x"),
         ("content-length", "+1"),
         ("content-length", ""),
-        // Nothing follows this head.
+        // `head_of` says that no body follows.
         ("content-length", "1"),
         (":unknown", "1"),
         (":status", "200"),
