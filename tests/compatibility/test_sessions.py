@@ -126,13 +126,15 @@ class Program:
         return UdpClient(self.ports[f"P{number}"], source)
 
     def lines(self, count):
-        """This many new lines of each log, with placeholders for values that differ from run to run."""
+        """This many new lines of each log, with placeholders for values that differ from run to run. They are sorted: a session
+        is logged when its program has seen the end of both sides, which may be after the next one."""
         self.logged += count
         logs = [self.one.wait_log(self.logged, f"{name}.log") for name in ("plain", "json", "raw")]
         assert [len(log) for log in logs] == [self.logged] * 3
         plain, json, raw = ([self.same(line) for line in log[-count:]] for log in logs)
-        return [self.fields(line.split("~")) for line in plain], \
-            [self.fields(re.findall(r'"\w+":"((?:[^"\\]|\\.)*)"', line)) for line in json], raw
+        plain = [self.fields(line.split("~")) for line in plain]
+        json = [self.fields(re.findall(r'"\w+":"((?:[^"\\]|\\.)*)"', line)) for line in json]
+        return sorted(plain, key=str), sorted(json, key=str), sorted(raw)
 
     def same(self, line):
         names = {str(port): name for name, port in self.ports.items()}
