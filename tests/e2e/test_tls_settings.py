@@ -210,6 +210,8 @@ def test_keys_are_in_no_core_file(balancer):
     assert list((one.dir / "tmp").glob("core*")) == []
     if pathlib.Path("/proc/sys/kernel/core_pattern").read_text().startswith("core"):
         other = balancer(plain, main=core.replace("DIR", str(one.dir)))
+        # A worker that serves has all its settings.
+        assert get(other.port).text == "ok"
         [worker] = children(other.process.pid)
         os.kill(worker, signal.SIGABRT)
         wait_for(lambda: list((one.dir / "tmp").glob("core*")), what="a core file")
