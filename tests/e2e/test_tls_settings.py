@@ -131,8 +131,12 @@ def test_early_data_is_for_sessions_that_the_server_keeps(balancer, tmp_path):
     for name, early in (("a", True), ("b", False), ("c", False)):
         request.write_text(f"GET /early HTTP/1.0\r\nHost: {name}.c.test\r\n\r\n")
         session = tmp_path / name
-        ask(name, "-sess_out", session)
-        said = ask(name, "-sess_in", session, "-early_data", request)
+        # A busy machine may take too long between both for early data to be fresh.
+        for _ in range(4):
+            ask(name, "-sess_out", session)
+            said = ask(name, "-sess_in", session, "-early_data", request)
+            if ("Early data was accepted" in said) == early:
+                break
         assert ("Early data was accepted" in said) == early, said
         assert f"{'early' if early else 'late'} " in said.rpartition("early: ")[2], said
 
