@@ -25,23 +25,17 @@ const CRASH_AT_ONCE: Duration = Duration::from_secs(1);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
-/// Settings of the C library's allocator, which little uses: no 64 MB of addresses for each thread.
-const MALLOC: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
-
-/// Settings of jemalloc, the program's own allocator: a background thread gives freed memory back to the system within
-/// three seconds. (The supervisor has one only after it has gone into the background.)
-const JEMALLOC: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0");
-
-/// The same where addresses are limited: jemalloc takes no more of them than it needs at once and gives them back, so that
-/// no thread's part of it keeps what another's lacks.
-const JEMALLOC_WITH_FEW_ADDRESSES: (&str, &str) =
-    (JEMALLOC.0, "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0,retain:false");
-
-/// Settings of the allocators in a worker; what the environment sets already holds.
-fn allocators() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// Settings of the allocators in a worker; what the environment sets already holds. Of the C library's, which little uses: no
+/// 64 MB of addresses for each thread. Of jemalloc, the program's own: a background thread gives freed memory back to the
+/// system within three seconds. (The supervisor has one only after it has gone into the background.) Where addresses are
+/// limited, it takes no more of them than it needs at once and gives them back, so that no thread's part of it keeps what
+/// another's lacks.
+fn allocators() -> impl Iterator<Item = (&'static str, String)> {
     let limited = getrlimit(Resource::RLIMIT_AS).is_ok_and(|(soft, _)| soft != RLIM_INFINITY);
-    let jemalloc = if limited { JEMALLOC_WITH_FEW_ADDRESSES } else { JEMALLOC };
-    [jemalloc, MALLOC].into_iter().filter(|(name, _)| std::env::var_os(name).is_none())
+    let retain = if limited { ",retain:false" } else { "" };
+    let jemalloc = format!("background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0{retain}");
+    let all = [("_RJEM_MALLOC_CONF", jemalloc), ("MALLOC_ARENA_MAX", "1".to_owned())];
+    all.into_iter().filter(|(name, _)| std::env::var_os(name).is_none())
 }
 
 /// A worker process.
