@@ -137,7 +137,7 @@ pub fn configure(limit: Option<Limit>) {
 pub fn tick() {
     if ALLOWED.load(Relaxed) != usize::MAX {
         // Memory that the allocator has returned after a peak is not available for the next one, so the peak decays.
-        if gauge() != Gauge::Addresses || limit::addresses_return() {
+        if measures_what_is_freed() {
             let peak = PEAK.load(Relaxed);
             PEAK.store(counted().max(peak - peak / 8), Relaxed);
         }
@@ -151,10 +151,15 @@ fn measure() {
     let counted = counted();
     MEASURED_AT.store(counted, Relaxed);
     if let Some(measured) = gauge().measure() {
-        MEASURED.store(if gauge() != Gauge::Addresses || limit::addresses_return() { measured } else { 0 }, Relaxed);
+        MEASURED.store(if measures_what_is_freed() { measured } else { 0 }, Relaxed);
         // Memory that the allocator has kept from the last peak is available for the next one.
         OTHER.store(measured.saturating_sub(PEAK.load(Relaxed).max(counted)), Relaxed);
     }
+}
+
+/// Whether a measurement becomes smaller when memory is released: addresses may be kept.
+fn measures_what_is_freed() -> bool {
+    gauge() != Gauge::Addresses || limit::addresses_return()
 }
 
 fn gauge() -> Gauge {
