@@ -3,14 +3,13 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use balanza_message::admission::NO_TRAILER;
 use balanza_message::{Fields, Header};
 use balanza_net::buffer::Buffer;
 use bytes::{Buf as _, Bytes};
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
-use crate::fields::FRAMING;
+use crate::fields::NOT_IN_TRAILERS;
 use crate::meter::Meter;
 
 /// Why bytes could not be sent.
@@ -110,7 +109,7 @@ fn take_trailers(trailers: &HeaderMap, to: &mut Fields) {
     for (name, value) in trailers {
         let name = name.as_str().as_bytes();
         let header = Header::recognise(name);
-        if !header.is_in(NO_TRAILER | FRAMING) {
+        if !header.is_in(NOT_IN_TRAILERS) {
             to.push(name, value.as_bytes());
         }
     }

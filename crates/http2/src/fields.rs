@@ -1,5 +1,6 @@
 //! Header fields and trailers in the form of HTTP/2.
 
+use balanza_message::admission::NO_TRAILER;
 use balanza_message::{Fields, Header};
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
@@ -11,8 +12,15 @@ pub(crate) const OF_A_CONNECTION: u64 = Header::Connection.bit()
     | Header::TransferEncoding.bit()
     | Header::Upgrade.bit();
 
-/// Fields that control framing or routing, which are not allowed in trailers.
-pub(crate) const FRAMING: u64 = Header::TransferEncoding.bit() | Header::ContentLength.bit() | Header::Host.bit();
+/// Trailers that are not passed on, among them fields that control framing or routing.
+pub(crate) const NOT_IN_TRAILERS: u64 =
+    NO_TRAILER | Header::TransferEncoding.bit() | Header::ContentLength.bit() | Header::Host.bit();
+
+/// Whether a field is not sent: one of `left_out`, or TE with another value than "trailers", the only one that HTTP/2 allows
+/// (RFC 9113, 8.2.2).
+pub(crate) fn is_left_out(header: Header, value: &[u8], left_out: u64) -> bool {
+    header.is_in(left_out) || header == Header::Te && !value.eq_ignore_ascii_case(b"trailers")
+}
 
 /// The fields of a request. Host is left out, because `:authority` carries it.
 pub(crate) fn of_request(fields: &Fields, length: Option<u64>) -> HeaderMap {
@@ -35,9 +43,7 @@ pub(crate) fn trailers(fields: &Fields) -> HeaderMap {
 fn fill(map: &mut HeaderMap, fields: &Fields, more: usize, left_out: u64) {
     map.reserve(fields.len() + more);
     for (name, value) in fields.iter() {
-        let header = Header::recognise(name);
-        // The only value that HTTP/2 allows for TE is "trailers" (RFC 9113, 8.2.2).
-        if header.is_in(left_out) || header == Header::Te && !value.eq_ignore_ascii_case(b"trailers") {
+        if is_left_out(Header::recognise(name), value, left_out) {
             continue;
         }
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {

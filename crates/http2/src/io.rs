@@ -1,6 +1,6 @@
 //! The byte stream of a connection for the `h2` crate.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -29,16 +29,7 @@ impl Io {
     /// Writes the collected bytes.
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(output) = self.output.as_mut().filter(|output| !output.is_empty()) {
-            match self.transport.poll_send(cx, &[IoSlice::new(output.unread())], false) {
-                Poll::Ready(wrote) => {
-                    self.meter.takes();
-                    output.start += wrote?;
-                }
-                Poll::Pending => {
-                    self.meter.takes_nothing();
-                    return Poll::Pending;
-                }
-            }
+            output.start += ready!(self.meter.poll_send(&self.transport, cx, output.unread()))?;
         }
         self.output = None;
         Poll::Ready(Ok(()))

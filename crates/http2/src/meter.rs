@@ -1,9 +1,12 @@
 //! Measures a connection's peer: whether it reads, and how much of what it sends is content.
 
 use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
 
 use balanza_net::buffer::CAPACITY;
 use balanza_net::clock::{self, Nanos};
+use balanza_net::transport::Transport;
 
 /// Bytes that are read in one turn. The limit keeps other connections of the worker from waiting.
 const TURN: usize = 4 * CAPACITY;
@@ -28,16 +31,20 @@ impl Meter {
         (since != 0).then(|| since.saturating_add(patience))
     }
 
-    /// The peer has read something.
-    pub(crate) fn takes(&self) {
-        self.stalled_since.set(0);
-    }
-
-    /// Data is waiting that the peer does not read.
-    pub(crate) fn takes_nothing(&self) {
-        if self.stalled_since.get() == 0 {
+    /// Sends bytes to the peer, and notes whether it reads.
+    pub(crate) fn poll_send(
+        &self,
+        transport: &Transport,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let sent = transport.poll_send(cx, &[IoSlice::new(bytes)], false);
+        if sent.is_ready() {
+            self.stalled_since.set(0);
+        } else if self.stalled_since.get() == 0 {
             self.stalled_since.set(clock::now());
         }
+        sent
     }
 
     /// Begins a turn, in which `TURN` bytes may be read.

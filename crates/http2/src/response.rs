@@ -1,6 +1,6 @@
 //! Converts a response's head from the form of HTTP/2.
 
-use balanza_message::{Field, Header, Length, Response, Span};
+use balanza_message::{Field, Header, Length, Response};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, response};
 
@@ -43,15 +43,8 @@ pub(crate) fn translate_interim(head: &response::Parts, to: &mut Response) {
 
 fn push(to: &mut Response, name: &[u8], value: &[u8]) {
     let header = Header::recognise(name);
-    let begin = to.text.len();
-    to.text.extend_from_slice(name);
-    to.text.extend_from_slice(b": ");
-    let at = to.text.len();
-    to.text.extend_from_slice(value);
-    let value = Span::new(at, to.text.len());
-    to.text.extend_from_slice(b"\r\n");
     to.has |= header.bit();
-    to.fields.push(Field { name: Span::new(begin, begin + name.len()), value, header });
+    to.fields.push(Field::write(&mut to.text, header, name, value));
 }
 
 fn content_length(fields: &HeaderMap) -> Result<Option<u64>, &'static str> {

@@ -20,13 +20,7 @@ impl Fields {
     /// Adds a field whose name is known to be this one.
     #[inline]
     fn add(&mut self, header: Header, name: &[u8], value: &[u8]) {
-        let begin = self.text.len();
-        self.text.reserve(name.len() + value.len() + 4);
-        self.text.extend_from_slice(name);
-        self.text.extend_from_slice(b": ");
-        self.text.extend_from_slice(value);
-        self.text.extend_from_slice(b"\r\n");
-        self.note(header, begin, name.len(), value.len());
+        self.list.push(Field::write(&mut self.text, header, name, value));
     }
 
     /// Adds a field of another message, which lies in `text`. Written the usual way it is copied in one piece.
@@ -41,16 +35,10 @@ impl Fields {
         if is_usual {
             let begin = self.text.len();
             self.text.extend_from_slice(&line[..length + 2]);
-            self.note(field.header, begin, name.len(), value.len());
+            self.list.push(Field::of_line(field.header, begin, name.len(), value.len()));
         } else {
             self.add(field.header, name.of(text), value.of(text));
         }
-    }
-
-    #[inline]
-    fn note(&mut self, header: Header, begin: usize, name: usize, value: usize) {
-        let (name, value_begin) = (crate::Span::new(begin, begin + name), begin + name + 2);
-        self.list.push(Field { name, value: crate::Span::new(value_begin, value_begin + value), header });
     }
 
     /// Adds all fields of another list.

@@ -79,15 +79,9 @@ impl Request {
         if value.is_empty() {
             return;
         }
-        let begin = self.text.len();
         // A large head must not take twice its size.
         self.text.reserve_exact(name.len() + value.len() + 4);
-        for part in [name, b": ", value, b"\r\n"] {
-            self.text.extend_from_slice(part);
-        }
-        let (name_end, value_begin) = (begin + name.len(), begin + name.len() + 2);
-        let (name, value) = (Span::new(begin, name_end), Span::new(value_begin, value_begin + value.len()));
-        self.fields.push(Field { name, value, header });
+        self.fields.push(Field::write(&mut self.text, header, name, value));
         self.has |= header.bit();
     }
 

@@ -61,3 +61,25 @@ pub struct Field {
     /// Which field it is.
     pub header: Header,
 }
+
+impl Field {
+    /// Appends a field's line to a text, as HTTP/1 has it, and returns where its parts lie. Neither name nor value may have
+    /// a line end.
+    #[inline]
+    pub fn write(text: &mut Vec<u8>, header: Header, name: &[u8], value: &[u8]) -> Field {
+        let begin = text.len();
+        text.reserve(name.len() + value.len() + 4);
+        text.extend_from_slice(name);
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value);
+        text.extend_from_slice(b"\r\n");
+        Field::of_line(header, begin, name.len(), value.len())
+    }
+
+    /// The field of a line that was written this way and begins at `begin`, with the lengths of its parts.
+    #[inline]
+    pub(crate) fn of_line(header: Header, begin: usize, name: usize, value: usize) -> Field {
+        let at = begin + name + 2;
+        Field { name: Span::new(begin, begin + name), value: Span::new(at, at + value), header }
+    }
+}

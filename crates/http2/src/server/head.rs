@@ -1,12 +1,12 @@
 //! The head of a request, and trailers: validates them and converts them from the form of HTTP/2.
 
-use balanza_message::admission::{NO_TRAILER, ONCE, keeps_name};
+use balanza_message::admission::{ONCE, keeps_name};
 use balanza_message::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, VALUE, all, classes};
 use balanza_message::{
     Field, Fields, Header, Length, Limits, Method, Request, RequestError, Span, Version, host, is_token, target,
 };
 
-use crate::fields::{FRAMING, OF_A_CONNECTION};
+use crate::fields::{NOT_IN_TRAILERS, OF_A_CONNECTION};
 
 /// The overhead of a field in HTTP/2's calculation of a head's size.
 const OVERHEAD: usize = 32;
@@ -100,7 +100,7 @@ impl Head {
     /// The trailers that may be passed on.
     pub fn trailers(&self) -> Fields {
         let mut trailers = Fields::default();
-        for field in self.known.fields.iter().filter(|field| !field.header.is_in(NO_TRAILER | FRAMING)) {
+        for field in self.known.fields.iter().filter(|field| !field.header.is_in(NOT_IN_TRAILERS)) {
             trailers.push(field.name.of(&self.text), field.value.of(&self.text));
         }
         trailers
@@ -322,16 +322,10 @@ fn admit(to: &mut Request, header: Header, name: &[u8], value: &[u8], limits: &L
 
 /// Adds a field and returns the position of its value.
 fn push(to: &mut Request, header: Header, name: &[u8], value: &[u8]) -> Span {
-    let begin = to.text.len();
-    to.text.extend_from_slice(name);
-    to.text.extend_from_slice(b": ");
-    let at = to.text.len();
-    to.text.extend_from_slice(value);
-    let value = Span::new(at, to.text.len());
-    to.text.extend_from_slice(b"\r\n");
+    let field = Field::write(&mut to.text, header, name, value);
     to.has |= header.bit();
-    to.fields.push(Field { name: Span::new(begin, begin + name.len()), value, header });
-    value
+    to.fields.push(field);
+    field.value
 }
 
 #[cfg(test)]

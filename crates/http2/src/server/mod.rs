@@ -18,7 +18,7 @@ mod write;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -70,16 +70,8 @@ impl Shared {
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut core = self.core.borrow_mut();
         while !core.output.is_empty() {
-            match self.transport.poll_send(cx, &[IoSlice::new(core.output.first())], false) {
-                Poll::Ready(wrote) => {
-                    self.meter.takes();
-                    core.output.wrote(wrote?);
-                }
-                Poll::Pending => {
-                    self.meter.takes_nothing();
-                    return Poll::Pending;
-                }
-            }
+            let wrote = ready!(self.meter.poll_send(&self.transport, cx, core.output.first()))?;
+            core.output.wrote(wrote);
         }
         Poll::Ready(Ok(()))
     }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use balanza_message::bytes::{TOKEN, VALUE, all};
 use balanza_message::{Fields, Header};
 
-use crate::fields::OF_A_CONNECTION;
+use crate::fields::{OF_A_CONNECTION, is_left_out};
 use crate::hpack;
 
 thread_local! {
@@ -46,8 +46,7 @@ pub fn trailers(block: &mut Vec<u8>, fields: &Fields) {
 
 fn write(block: &mut Vec<u8>, fields: &Fields, left_out: u64) {
     for (header, name, value) in fields.known() {
-        // The only value that HTTP/2 allows for TE is "trailers" (RFC 9113, 8.2.2).
-        if header.is_in(left_out) || header == Header::Te && !value.eq_ignore_ascii_case(b"trailers") {
+        if is_left_out(header, value, left_out) {
             continue;
         }
         if !name.is_empty() && all(name, TOKEN) && all(value, VALUE) {

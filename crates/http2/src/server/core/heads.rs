@@ -89,16 +89,15 @@ impl Core {
             known.add(text, begin, name_end);
             known.is_good()
         };
-        let left = if block.rest.is_empty() {
+        if block.rest.is_empty() {
             let read = self.decoder.decode(piece, text, wanted, &mut add).map_err(|_| INVALID)?;
             block.rest.extend_from_slice(&piece[read..]);
-            block.rest.len()
         } else {
             block.rest.extend_from_slice(piece);
             let read = self.decoder.decode(&block.rest, text, wanted, &mut add).map_err(|_| INVALID)?;
             block.rest.drain(..read);
-            block.rest.len()
-        };
+        }
+        let left = block.rest.len();
         if is_last && left > 0 {
             return Err(INVALID);
         }
