@@ -207,7 +207,8 @@ class Relay(System):
         super().__init__("relay", program, "cargo build --release --manifest-path benches/Cargo.toml")
 
     def command(self, scratch, port, servers):
-        return [self.program, f"127.0.0.1:{port}", *servers.servers]
+        mode = ["udp-once" if "proxy_responses 1;" in servers.location else "udp"] if servers.udp else []
+        return [self.program, *mode, f"127.0.0.1:{port}", *servers.servers]
 
 
 def write(scratch, name, text):

@@ -4,8 +4,11 @@
 //! connects and kept as long as it. A request costs two reads and two writes and nothing else: a read shorter than the
 //! buffer has drained the socket, so no read ends in `EAGAIN`, and interest is registered once per connection.
 //!
-//! `bench-relay LISTEN SERVER…`, for example `bench-relay 127.0.0.1:8080 127.0.0.1:9000 127.0.0.2:9000`.
+//! `bench-relay LISTEN SERVER…`, for example `bench-relay 127.0.0.1:8080 127.0.0.1:9000 127.0.0.2:9000`; with `udp` or
+//! `udp-once` before it, datagrams are relayed to one server.
 #![forbid(unsafe_code)]
+
+mod datagrams;
 
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
@@ -188,11 +191,16 @@ fn run(listen: SocketAddr, servers: Vec<SocketAddr>) -> io::Result<()> {
 }
 
 fn main() -> io::Result<()> {
-    let addresses: Result<Vec<SocketAddr>, _> = std::env::args().skip(1).map(|argument| argument.parse()).collect();
-    match addresses.as_deref() {
-        Ok([listen, servers @ ..]) if !servers.is_empty() => run(*listen, servers.to_vec()),
+    let mut arguments = std::env::args().skip(1).peekable();
+    let udp = arguments.next_if(|word| word.starts_with("udp"));
+    let addresses: Result<Vec<SocketAddr>, _> = arguments.map(|argument| argument.parse()).collect();
+    match (udp.as_deref(), addresses.as_deref()) {
+        (None, Ok([listen, servers @ ..])) if !servers.is_empty() => run(*listen, servers.to_vec()),
+        (Some(mode @ ("udp" | "udp-once")), Ok([listen, server])) => {
+            datagrams::run(*listen, *server, mode == "udp-once")
+        }
         _ => {
-            eprintln!("usage: bench-relay LISTEN_ADDRESS:PORT SERVER_ADDRESS:PORT...");
+            eprintln!("usage: bench-relay [udp|udp-once] LISTEN_ADDRESS:PORT SERVER_ADDRESS:PORT...");
             std::process::exit(2);
         }
     }

@@ -12,6 +12,7 @@ mod access;
 mod access_log;
 mod api;
 mod auth;
+mod background;
 mod body;
 mod certificates;
 mod client;

@@ -15,6 +15,7 @@ use balanza_config::model::membership::Protocol;
 use balanza_config::model::{Config, Upstream, UpstreamServer};
 use balanza_config::{FileSystem, Source as _, read_servers, write_servers};
 
+use crate::background;
 use crate::essential;
 
 /// How often files are looked at.
@@ -90,7 +91,7 @@ fn start(told: Told) -> anyhow::Result<Sender<Vec<Watched>>> {
             changed.into_iter().for_each(|(file, now)| read(file, now, &told));
         }
     };
-    std::thread::Builder::new().name("server lists".into()).spawn(run).context("cannot start a thread")?;
+    background::spawn("server lists", run).context("cannot start a thread")?;
     Ok(sender)
 }
 

@@ -93,14 +93,15 @@ fn decided_by_name(sources: &[Source], places: &[&str]) -> Vec<String> {
     let tests = source::test_files(sources);
     let of_program =
         |file: &&Source| file.path.contains("/src/") && !tests.iter().any(|test| file.path.starts_with(test));
-    for file in sources.iter().filter(of_program).filter(|file| !file.path.starts_with("balancing/")) {
-        for line in file.without_tests().lines().filter(|_| !places.contains(&file.path.as_str())) {
+    let elsewhere = |file: &&Source| !file.path.starts_with("balancing/") && !places.contains(&file.path.as_str());
+    for file in sources.iter().filter(of_program).filter(elsewhere) {
+        for line in file.without_tests().lines().filter(|line| line.contains('"')) {
             let compared = |name: &str| {
                 let word = format!("\"{name}\"");
-                [format!("== {word}"), format!("!= {word}"), format!("{word} =>"), format!("{word} if ")]
-                    .iter()
-                    .chain(&[format!("{word} |"), format!("| {word}")])
-                    .any(|pattern| line.contains(pattern.as_str()) && !line.contains(&format!("b{pattern}")))
+                let patterns =
+                    || ["== W", "!= W", "W =>", "W if ", "W |", "| W"].map(|pattern| pattern.replace('W', &word));
+                line.contains(&word)
+                    && patterns().iter().any(|pattern| line.contains(pattern) && !line.contains(&format!("b{pattern}")))
             };
             if let Some(name) = names().find(|name| compared(name)) {
                 wrong.push(format!(

@@ -60,8 +60,8 @@ pub struct Arrived {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     No,
-    /// The client has been told to send no more requests.
-    Told,
+    /// The client has been told to send no more requests; this was its last stream then.
+    Told(u32),
     /// The client has been told the last stream that is processed.
     Last,
     /// No request is served any more.
@@ -482,10 +482,16 @@ impl Core {
     /// Tells the client to send no more requests. The connection ends when all requests have been answered.
     pub fn end_gracefully(&mut self) {
         if self.ending == Ending::No {
-            self.ending = Ending::Told;
+            self.ending = Ending::Told(self.last);
             self.output.goaway(flow::MOST as u32, Reason::NoError);
             self.output.frame(kind::PING, 0, 0, &PING);
         }
+    }
+
+    /// Tells the client the last stream that is processed.
+    fn tell_last(&mut self) {
+        self.ending = Ending::Last;
+        self.output.goaway(self.last, Reason::NoError);
     }
 
     /// Ends the connection now, with this reason in GOAWAY.

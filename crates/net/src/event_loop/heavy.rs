@@ -6,12 +6,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use super::{TURNS, with_loop};
+use super::with_loop;
 
-/// So many runs of other tasks pay for a turn. About half of what it takes: other work comes first when both wait.
+/// So many runs of other tasks pay for a turn. About half of what it takes: other work comes first when both wait. One turn
+/// can be paid for in advance and no more, so that events are fetched between one and the next.
 pub(super) const PRICE: usize = 32;
-/// Turns that may be paid for in advance: by all tasks that run after a batch of events.
-pub(super) const SAVED: usize = TURNS / PRICE;
 
 /// Who waits for a turn, and what the other tasks have paid.
 pub(super) struct Heavy {
@@ -21,7 +20,7 @@ pub(super) struct Heavy {
 
 impl Default for Heavy {
     fn default() -> Heavy {
-        Heavy { waiting: RefCell::default(), paid: Cell::new(SAVED * PRICE) }
+        Heavy { waiting: RefCell::default(), paid: Cell::new(PRICE) }
     }
 }
 
@@ -34,16 +33,18 @@ impl Heavy {
         enough
     }
 
-    /// After some tasks have run: lets those that wait have the turns that are paid for, and one if nothing else is to do.
-    pub(super) fn after(&self, ran: usize, idle: bool) {
-        self.paid.set((self.paid.get() + ran).min(SAVED * PRICE));
-        let mut free = idle;
-        while !self.waiting.borrow().is_empty() && (self.pay() || std::mem::take(&mut free)) {
-            let Some((granted, waker)) = self.waiting.borrow_mut().pop_front() else { return };
+    /// After some tasks have run: wakes the next that waits, if its turn is paid for or nothing else is to do.
+    pub(super) fn grant(&self, ran: usize, idle: bool) -> bool {
+        self.paid.set((self.paid.get() + ran).min(PRICE));
+        if self.waiting.borrow().is_empty() || !(self.pay() || idle) {
+            return false;
+        }
+        let next = self.waiting.borrow_mut().pop_front();
+        if let Some((granted, waker)) = next {
             granted.set(true);
             waker.wake();
-            free = false;
         }
+        true
     }
 }
 

@@ -47,11 +47,10 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
         Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&socket, &address)),
     };
     connected.map_err(io::Error::from)?;
-    let joining = Joining::of(&socket);
     Ok(Connected {
         registration: Registration::new(&socket)?,
         socket: Held::new(socket),
-        joining,
+        joining: Joining::default(),
         segments: Segments::default(),
         _counted: Counted::default(),
     })

@@ -53,7 +53,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether UDP_GRO is on for a socket.
+/// Whether UDP_GRO is on for a socket; it is off for a new one.
+#[derive(Default)]
 pub(super) struct Joining {
     is_on: Cell<bool>,
     /// Batches in bulk before UDP_GRO is tried again.

@@ -10,6 +10,7 @@ use super::history::TICK;
 use super::plane::Plane;
 use super::service::Service;
 use super::{Failure, router};
+use crate::background;
 use crate::desk::Question;
 
 /// Starts the thread. It ends with what leaves the questions.
@@ -18,17 +19,11 @@ use crate::desk::Question;
 /// The thread cannot be started.
 pub fn start(plane: Box<dyn Plane>, questions: Receiver<Question>) -> anyhow::Result<()> {
     let run = move || work(Service::new(plane), &questions);
-    std::thread::Builder::new().name("api".into()).spawn(run).context("cannot start the thread of the API")?;
+    background::spawn("api", run).context("cannot start the thread of the API")?;
     Ok(())
 }
 
-/// How much less urgent the thread is than those that serve: a scrape of thousands of servers computes for a tenth of a second,
-/// and on the same core a request must not wait for it.
-const NICE: i32 = 10;
-
 fn work(mut service: Service, questions: &Receiver<Question>) {
-    // Linux counts it for the thread. Without it scrapes cost other requests more.
-    let _ = rustix::process::nice(NICE);
     let mut due = Instant::now();
     loop {
         let now = Instant::now();

@@ -29,6 +29,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::follow::Follower;
 pub use self::task::jitter;
+use crate::background;
 use crate::essential;
 use crate::log::error::ErrorWriter;
 use crate::source_condition::Condition;
@@ -187,7 +188,7 @@ fn start(shared: Arc<Shared>) -> anyhow::Result<UnboundedSender<Request>> {
             essential::end_process(format_args!("cannot discover servers: {error}"));
         }
     };
-    std::thread::Builder::new().name("discovery".into()).spawn(run).context("cannot start a thread")?;
+    background::spawn("discovery", run).context("cannot start a thread")?;
     Ok(requests)
 }
 

@@ -103,10 +103,9 @@ impl Core {
         }
         if !head.has(flag::ACK) {
             self.output.frame(kind::PING, flag::ACK, 0, payload);
-        } else if payload == PING && self.ending == Ending::Told {
+        } else if payload == PING && matches!(self.ending, Ending::Told(_)) {
             // Everything that the client sent before it received our GOAWAY has arrived.
-            self.ending = Ending::Last;
-            self.output.goaway(self.last, Reason::NoError);
+            self.tell_last();
         }
         Ok(())
     }

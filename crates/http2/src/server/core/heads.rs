@@ -56,6 +56,13 @@ impl Core {
             return Err(WRONG_STREAM);
         }
         if id > self.last {
+            // A client that begins so many more has received our GOAWAY, although it acknowledges no PING: before that, it can
+            // have received no more responses than were on their way.
+            if let Ending::Told(then) = self.ending
+                && (id - then) / 2 > self.settings.streams.saturating_mul(2)
+            {
+                self.tell_last();
+            }
             if self.ending == Ending::Last {
                 return Ok(Purpose::Ignored);
             }

@@ -255,6 +255,27 @@ fn an_end_in_order() {
 }
 
 #[test]
+fn a_client_that_acknowledges_nothing_is_told_the_last_request_too() {
+    let mut core = Core::new(Settings { streams: 4, window: 70_000, head: 4000 });
+    let mut served = Vec::new();
+    for id in (1..100).step_by(2) {
+        let begin = if id == 1 { settings(&[]) } else { Vec::new() };
+        let arrived = core.receive(&[begin, frame(kind::HEADERS, END, id, HEAD)].concat()).unwrap().1;
+        if id == 1 {
+            core.end_gracefully();
+        }
+        let Some(arrived) = arrived else { break };
+        served.push(id);
+        core.output.block(arrived.id, &[0x88], true);
+        core.finish(arrived.key);
+        core.close(arrived.key);
+    }
+    // Its first one, as many as it may have at once, and as many again.
+    assert_eq!(served, (1..=17).step_by(2).collect::<Vec<u32>>());
+    assert!(core.is_over() && core.error().is_none());
+}
+
+#[test]
 fn an_idle_connection_is_small() {
     assert!(size_of::<Core>() <= 512, "{}", size_of::<Core>());
 }

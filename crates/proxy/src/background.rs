@@ -1,0 +1,21 @@
+//! Threads beside those that serve.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// How much less urgent they are: a scrape of thousands of servers computes for a tenth of a second, and on the same core a
+/// request must not wait for it. Nor for the answers of many names.
+const NICE: i32 = 10;
+
+/// Starts a thread that those that serve come before.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let less_urgent = move || {
+        // Linux counts it for the thread.
+        let _ = rustix::process::nice(NICE);
+        run();
+    };
+    Builder::new().name(name.into()).spawn(less_urgent)
+}
