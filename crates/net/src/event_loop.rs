@@ -420,7 +420,8 @@ impl EventLoop {
         }
         self.run_deferred();
         // Last in a turn: the tasks that its events have woken do not wait for it.
-        if self.heavy.grant(ran, self.woken.borrow().is_empty()) {
+        let idle = self.woken.borrow().is_empty();
+        if self.heavy.grant(ran, idle) {
             let next = self.woken.borrow_mut().pop_front();
             if let Some(id) = next {
                 self.run_task(id);

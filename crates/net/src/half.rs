@@ -1,17 +1,22 @@
 //! One direction of a relay: what comes from one socket goes to another.
 
 use std::io::{self, IoSlice};
+use std::ops::RangeInclusive;
 use std::task::{Context, Poll};
 
 use crate::buffer::{self, Buffer};
 use crate::pipe::Pipe;
 use crate::transport::Transport;
 
-/// How many pieces are moved at a time, so that a fast connection leaves something of the event loop to the others.
+/// How many pieces are moved at a time, and how many bytes, so that a fast connection leaves something of the event loop to
+/// the others.
 const PIECES: usize = 16;
+const BYTES: u64 = 1 << 20;
 
-/// How much a pipe takes at a time: no more than a buffer, because a client may be slow to take it.
-const SPLICED: usize = buffer::CAPACITY;
+/// How much a pipe takes at a time: at first no more than a buffer, because a client may be slow to take it. As long as each
+/// piece is as large as it may be and taken at once, the next may be twice as large: each wakes both peers, which costs more
+/// than moving it.
+const SPLICED: RangeInclusive<usize> = buffer::CAPACITY..=Pipe::SIZE;
 
 /// One direction.
 pub struct Half {
@@ -19,8 +24,9 @@ pub struct Half {
     buffer: Option<Buffer>,
     /// Likewise. Bytes are in the buffer or in the pipe, never in both.
     pipe: Option<Pipe>,
-    /// The last read was as long as it could be, so that what follows is worth two system calls without a copy.
-    bulk: bool,
+    /// How much the next read moves into a pipe; 0 if it goes into a buffer. Only after a read that was as long as it could
+    /// be, what follows is worth two system calls without a copy.
+    spliced: usize,
     /// How much is read at a time.
     limit: usize,
     /// How often is read before the others get their turn.
@@ -51,7 +57,7 @@ impl Half {
         Half {
             buffer,
             pipe: None,
-            bulk: false,
+            spliced: 0,
             limit,
             pieces: PIECES,
             passes_end,
@@ -73,7 +79,7 @@ impl Half {
     /// Each poll reads once, and so much at most; with `None` not at all.
     pub fn read_at_most(&mut self, limit: Option<usize>) {
         self.pieces = 1;
-        self.bulk = false;
+        self.spliced = 0;
         self.limit = limit.unwrap_or(0);
     }
 
@@ -88,6 +94,7 @@ impl Half {
     }
 
     fn move_pieces(&mut self, cx: &mut Context<'_>, from: &Transport, to: &Transport) -> io::Result<()> {
+        let enough = self.received + BYTES;
         for _ in 0..self.pieces {
             if self.poll_flush(cx, to)?.is_pending() {
                 return Ok(());
@@ -109,6 +116,9 @@ impl Half {
                 Poll::Ready(0) => self.ended = true,
                 Poll::Ready(read) => self.received += read as u64,
                 Poll::Pending => return Ok(()),
+            }
+            if self.received >= enough {
+                break;
             }
         }
         cx.waker().wake_by_ref();
@@ -133,7 +143,10 @@ impl Half {
         }
         if let Some(pipe) = &mut self.pipe {
             while pipe.filled() > 0 {
-                let Poll::Ready(wrote) = to.poll_splice_to(cx, pipe, false)? else { return Ok(Poll::Pending) };
+                let Poll::Ready(wrote) = to.poll_splice_to(cx, pipe, false)? else {
+                    self.spliced = self.spliced.min(*SPLICED.start());
+                    return Ok(Poll::Pending);
+                };
                 self.sent += wrote as u64;
             }
             self.put_pipe_back();
@@ -143,12 +156,12 @@ impl Half {
 
     /// Reads once; 0 is the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>, from: &Transport, to: &Transport) -> io::Result<Poll<usize>> {
-        let read = if self.bulk
+        let read = if self.spliced > 0
             && from.splices()
             && to.splices()
             && let Ok(pipe) = Pipe::take()
         {
-            from.poll_splice_from(cx, self.pipe.insert(pipe), SPLICED)?
+            from.poll_splice_from(cx, self.pipe.insert(pipe), self.spliced)?
         } else {
             let buffer = self.buffer.insert(Buffer::take());
             let mut read = from.poll_recv(cx, buffer, self.limit)?;
@@ -171,7 +184,11 @@ impl Half {
             self.buffer = None;
             self.put_pipe_back();
         }
-        self.bulk = length >= self.limit && self.pieces > 1;
+        self.spliced = match self.spliced {
+            _ if length < self.limit || self.pieces == 1 => 0,
+            most if most > 0 && length >= most => (2 * most).min(*SPLICED.end()),
+            most => most.max(*SPLICED.start()),
+        };
         Ok(read)
     }
 

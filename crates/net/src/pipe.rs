@@ -8,9 +8,6 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 
 use crate::retry::retry;
 
-/// What is asked of the kernel for each pipe; it may give less to an unprivileged process.
-const SIZE: usize = 512 * 1024;
-
 /// How many idle pipes a worker keeps.
 const KEPT: usize = 64;
 
@@ -27,6 +24,9 @@ pub struct Pipe {
 }
 
 impl Pipe {
+    /// What is asked of the kernel for each pipe; it may give less to an unprivileged process.
+    pub const SIZE: usize = 512 * 1024;
+
     /// An empty pipe: a kept one, or a new one.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Pipe {
             return Ok(pipe);
         }
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
-        let _ = rustix::pipe::fcntl_setpipe_size(&write, SIZE);
+        let _ = rustix::pipe::fcntl_setpipe_size(&write, Pipe::SIZE);
         let capacity = rustix::pipe::fcntl_getpipe_size(&write)?;
         Ok(Pipe { read, write, capacity, filled: 0 })
     }
