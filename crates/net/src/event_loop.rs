@@ -359,7 +359,7 @@ impl EventLoop {
     }
 
     fn has_work(&self) -> bool {
-        !self.woken.borrow().is_empty() || !self.deferred.borrow().is_empty()
+        !self.woken.borrow().is_empty() || !self.deferred.borrow().is_empty() || self.heavy.is_waited_for()
     }
 
     /// Waits for events, or until something else (a timer, another thread) wakes a task.
@@ -416,12 +416,13 @@ impl EventLoop {
         while ran < TURNS {
             let Some(id) = self.woken.borrow_mut().pop_front() else { break };
             self.run_task(id);
+            self.heavy.after_run();
             ran += 1;
         }
         self.run_deferred();
         // Last in a turn: the tasks that its events have woken do not wait for it.
         let idle = self.woken.borrow().is_empty();
-        if self.heavy.grant(ran, idle) {
+        if idle && self.heavy.grant() {
             let next = self.woken.borrow_mut().pop_front();
             if let Some(id) = next {
                 self.run_task(id);

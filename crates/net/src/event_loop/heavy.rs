@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use super::with_loop;
 
-/// So many runs of other tasks pay for a turn. About half of what it takes: other work comes first when both wait. One turn
-/// can be paid for in advance and no more, so that events are fetched between one and the next.
+/// So many runs of other tasks pay for a turn. About half of what it takes: other work comes first when both wait. No more
+/// than one turn is paid for in advance.
 pub(super) const PRICE: usize = 32;
 
 /// Who waits for a turn, and what the other tasks have paid.
@@ -33,18 +33,26 @@ impl Heavy {
         enough
     }
 
-    /// After some tasks have run: wakes the next that waits, if its turn is paid for or nothing else is to do.
-    pub(super) fn grant(&self, ran: usize, idle: bool) -> bool {
-        self.paid.set((self.paid.get() + ran).min(PRICE));
-        if self.waiting.borrow().is_empty() || !(self.pay() || idle) {
-            return false;
+    /// A task has run: wakes the next that waits, if its turn is paid for now.
+    pub(super) fn after_run(&self) {
+        self.paid.set((self.paid.get() + 1).min(PRICE));
+        if self.is_waited_for() && self.pay() {
+            self.grant();
         }
+    }
+
+    /// Wakes the next that waits, if one does.
+    pub(super) fn grant(&self) -> bool {
         let next = self.waiting.borrow_mut().pop_front();
-        if let Some((granted, waker)) = next {
+        if let Some((granted, waker)) = &next {
             granted.set(true);
-            waker.wake();
+            waker.wake_by_ref();
         }
-        true
+        next.is_some()
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.waiting.borrow().is_empty()
     }
 }
 
