@@ -92,10 +92,12 @@ def test_services_have_ports_weights_and_backups(balancer):
     servers = [Origin(answer(str(index))) for index in range(3)]
     services = [f"_http._tcp.app.example,s{index}.example,{server.port},{priority},{weight}"
                 for index, (server, priority, weight) in enumerate(zip(servers, (1, 1, 2), (3, 1, 1)))]
+    services.append(f"_http._tcp.app.example,gone.example,{servers[2].port},0,1")
     names = {f"s{index}.example": ["127.0.0.1"] for index in range(3)}
     with NameServer(names, services=services) as dns:
         one = balancer(f"resolver {dns.address} ipv6=off;\n{upstream('', 'service=http max_fails=0')}{SERVER}")
-        assert seen(one) == {"0": 9, "1": 3}
+        assert seen(one) == {"0": 9, "1": 3}, "a priority without addresses does not count"
+        one.wait_error(r"gone\.example could not be resolved \(3: Host not found\) while resolving service http of app\.example")
         servers[0].stop()
         servers[1].stop()
         assert seen(one, 4) == {"2": 4}

@@ -38,7 +38,7 @@ const ALIASES: usize = 8;
 pub struct Settings {
     /// Name servers.
     pub servers: Vec<SocketAddr>,
-    /// How long answers hold, whatever they say.
+    /// How long answers hold, whatever they say. That there is no such name holds no longer than the answer says.
     pub valid: Option<Duration>,
     /// Addresses of IPv4 are asked for.
     pub v4: bool,
@@ -135,6 +135,11 @@ impl Resolver {
             begun: Instant::now(),
             statistics: Arc::default(),
         }
+    }
+
+    /// How long answers hold, if that is set.
+    pub fn valid(&self) -> Option<Duration> {
+        self.settings.valid
     }
 
     /// What it counts.
@@ -239,7 +244,7 @@ impl Resolver {
     fn keep(&self, key: &Key, answer: Result<(Arc<Response>, Duration), (Failure, Duration)>) -> (Answer, Instant) {
         let (answer, time) = match answer {
             Ok((response, time)) => (Ok(response), self.settings.valid.unwrap_or(time)),
-            Err((failure, time)) => (Err(failure), time),
+            Err((failure, time)) => (Err(failure), self.settings.valid.map_or(time, |valid| valid.min(time))),
         };
         let now = self.now();
         // An answer without a time to live is used by those who wait for it.

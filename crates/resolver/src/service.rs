@@ -11,7 +11,7 @@ use crate::resolver::{Failure, Resolver};
 /// A server of a name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Servers of a greater number are backups (SRV's priority, counted from the least).
+    /// It is of a greater number than others (SRV's priority, counted from the least of those that have addresses).
     pub is_backup: bool,
     /// Its address.
     pub address: SocketAddr,
@@ -30,6 +30,14 @@ pub struct Places {
     pub until: Instant,
     /// Why some of them could not be asked for. The list has what was known of these before.
     pub incomplete: Option<Failure>,
+    /// Servers of a service that have no addresses.
+    pub absent: Vec<String>,
+}
+
+impl Places {
+    fn new(until: Instant) -> Places {
+        Places { list: Vec::new(), until, incomplete: None, absent: Vec::new() }
+    }
 }
 
 impl Resolver {
@@ -40,15 +48,15 @@ impl Resolver {
     /// It has none, or they cannot be had.
     pub async fn places(&self, host: &str, port: u16, known: &[Place]) -> Result<Places, Failure> {
         let place = |ip| Place { is_backup: false, address: SocketAddr::new(ip, port), weight: None, host: None };
-        let mut places = Places { list: Vec::new(), until: Instant::now(), incomplete: None };
+        let mut places = Places::new(Instant::now());
         let known: Vec<IpAddr> = known.iter().map(|known| known.address.ip()).collect();
         let until = self.in_turn(pin!(self.add_places(&mut places, host, &known, place))).await?;
         Ok(Places { until, ..places })
     }
 
     /// The servers of a service. Those of the least priority come first, all others are backups. A server without
-    /// addresses is left out while others have some. Addresses that cannot be asked for are taken from `known`, the last
-    /// answer, with the port and the weight of this one.
+    /// addresses is left out while others have some, and its priority does not count. Addresses that cannot be asked for are
+    /// taken from `known`, the last answer, with the port and the weight of this one.
     ///
     /// # Errors
     /// There are none, or they cannot be had.
@@ -59,20 +67,24 @@ impl Resolver {
     async fn ask_for_service(&self, service: &str, host: &str, known: &[Place]) -> Result<Places, Failure> {
         let (mut targets, until) = self.service(&service_name(service, host)).await?;
         targets.sort();
-        let first = targets.first().map_or(0, |target| target.priority);
-        let mut places = Places { list: Vec::new(), until, incomplete: None };
+        let mut first = None;
+        let mut places = Places::new(until);
         // RFC 2782: the root as a target means that the service is not there.
         for target in targets.iter().filter(|target| !target.host.is_empty()) {
-            let place = |ip| place_of(target, target.priority != first, ip);
+            let is_backup = first.is_some_and(|first| target.priority != first);
+            let place = |ip| place_of(target, is_backup, ip);
             let known = known.iter().filter(|known| known.host.as_ref() == Some(&target.host));
             let known: Vec<IpAddr> = known.map(|known| known.address.ip()).collect();
             match self.add_places(&mut places, &target.host, &known, place).await {
                 Ok(until) => places.until = places.until.min(until),
-                Err(Failure::NotFound | Failure::Invalid) => {}
+                Err(Failure::NotFound | Failure::Invalid) => places.absent.push(target.host.clone()),
                 Err(failure) => {
                     places.list.extend(known.into_iter().map(place));
                     places.incomplete = Some(failure);
                 }
+            }
+            if !places.list.is_empty() {
+                first.get_or_insert(target.priority);
             }
         }
         if places.list.is_empty() { Err(places.incomplete.unwrap_or(Failure::NotFound)) } else { Ok(places) }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::{Key, Resolvers, Shared, complain, lock, why};
+use super::{Key, Resolvers, Shared, lock, why};
 use crate::log::error::ErrorWriter;
 use crate::source_condition::Condition;
 
@@ -20,6 +20,8 @@ use crate::source_condition::Condition;
 const LEAST: Duration = Duration::from_secs(1);
 /// The longest pause before a failed query is repeated; the pauses grow up to it.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// The same for a name that does not exist, unless `valid` says another time (as NGINX).
+const ABSENT: Duration = Duration::from_secs(10);
 /// The least time between two updates of an upstream. An update costs as much as the upstream has servers, so changes
 /// that arrive together are applied together.
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -152,6 +154,14 @@ fn called(server: &ResolvedServer) -> String {
     }
 }
 
+/// The same in NGINX's words.
+fn in_messages(server: &ResolvedServer) -> String {
+    match &server.service {
+        Some(service) => format!("service {service} of {}", server.host),
+        None => server.host.clone(),
+    }
+}
+
 /// Resolves a name repeatedly.
 async fn follow_one(
     resolver: Rc<Resolver>,
@@ -163,7 +173,10 @@ async fn follow_one(
     let server = &publisher.names[index];
     let mut retry = LEAST;
     let mut is_incomplete = false;
+    let mut absent = Vec::new();
     loop {
+        let pause = retry;
+        retry = (retry * 2).min(LONGEST_RETRY);
         let last = publisher.places.borrow()[index].clone().unwrap_or_default();
         let found = match &server.service {
             Some(service) => resolver.places_of_service(service, &server.host, &last).await,
@@ -177,22 +190,31 @@ async fn follow_one(
                         format_args!("some addresses of {host} could not be asked for ({why}); the last ones stay");
                     log.write(Level::Warn, message);
                 }
+                for target in places.absent.iter().filter(|target| !absent.contains(*target)) {
+                    let (service, why) = (in_messages(server), why(Failure::NotFound));
+                    let message = format_args!("{target} could not be resolved ({why}) while resolving {service}");
+                    log.write(Level::Error, message);
+                }
+                absent = places.absent;
                 is_incomplete = places.incomplete.is_some();
-                retry = if is_incomplete { (retry * 2).min(LONGEST_RETRY) } else { LEAST };
+                if !is_incomplete {
+                    retry = LEAST;
+                }
                 publisher.set(index, places.list, known.take());
                 publisher.note(index, |condition| condition.error = places.incomplete.map(why));
                 let holds = places.until.saturating_duration_since(Instant::now());
-                if is_incomplete { holds.min(retry / 2) } else { holds }.max(LEAST)
+                if is_incomplete { holds.min(pause) } else { holds }.max(LEAST)
             }
             Err(failure) => {
-                complain(&log, &server.host, failure);
+                let (name, why) = (in_messages(server), why(failure));
+                log.write(Level::Error, format_args!("{name} could not be resolved ({why})"));
                 // A name that does not exist has no servers. After other failures, the last good answer is kept.
-                if failure == Failure::NotFound {
+                let is_absent = failure == Failure::NotFound;
+                if is_absent {
                     publisher.set(index, Vec::new(), known.take());
                 }
-                publisher.note(index, |condition| condition.error = Some(why(failure)));
-                retry = (retry * 2).min(LONGEST_RETRY);
-                retry / 2
+                publisher.note(index, |condition| condition.error = Some(why));
+                if is_absent { pause.min(resolver.valid().unwrap_or(ABSENT)).max(LEAST) } else { pause }
             }
         };
         // Nothing waits for the first answer any more, even if there was none.
@@ -268,16 +290,21 @@ impl Publisher {
     }
 }
 
-/// The servers of a name. If the name is a backup, only servers of a service's first priority are used, all as backups.
+/// The servers of a name. If the name is a backup, only servers of a service's first priority are used, all as backups. A
+/// weight in the configuration replaces those of a service.
 fn servers(named: &ResolvedServer, places: &[Place]) -> Vec<UpstreamServer> {
     let template = &named.template;
     let used = places.iter().filter(|place| !(template.backup && place.is_backup));
+    let weight = |place: &Place| match place.weight {
+        Some(weight) if template.weight == 1 => u32::from(weight).max(1),
+        _ => template.weight,
+    };
     let server = |place: &Place| UpstreamServer {
         // Hash algorithms must distinguish the addresses of a name.
         name: place.address.to_string(),
         resolved_from: Some(template.name.clone()),
         address: ServerAddress::Inet(place.address),
-        weight: place.weight.map_or(template.weight, |weight| u32::from(weight).max(1)),
+        weight: weight(place),
         backup: template.backup || place.is_backup,
         ..template.clone()
     };
@@ -296,23 +323,24 @@ mod tests {
         Place { is_backup, address: format!("10.0.0.{last}:80").parse().unwrap(), weight, host: None }
     }
 
-    fn named(backup: bool) -> ResolvedServer {
+    fn named(weight: u32, backup: bool) -> ResolvedServer {
         let address = ServerAddress::Inet("0.0.0.0:80".parse().unwrap());
-        let template = UpstreamServer { weight: 5, backup, ..UpstreamServer::new("app".into(), address) };
+        let template = UpstreamServer { weight, backup, ..UpstreamServer::new("app".into(), address) };
         ResolvedServer { host: "app".into(), port: 80, service: None, template }
     }
 
     #[test]
     fn servers_have_the_parameters_of_their_name() {
-        let of = |backup| {
+        let of = |weight, backup| {
             let places = [place(1, false, None), place(2, false, Some(0)), place(3, true, Some(7))];
-            let servers = servers(&named(backup), &places);
+            let servers = servers(&named(weight, backup), &places);
             servers.iter().map(|server| (server.name.clone(), server.weight, server.backup)).collect::<Vec<_>>()
         };
-        let expected = [("10.0.0.1:80", 5, false), ("10.0.0.2:80", 1, false), ("10.0.0.3:80", 7, true)];
-        assert_eq!(of(false), expected.map(|(name, weight, backup)| (name.to_owned(), weight, backup)));
-        let expected = [("10.0.0.1:80", 5, true), ("10.0.0.2:80", 1, true)];
-        assert_eq!(of(true), expected.map(|(name, weight, backup)| (name.to_owned(), weight, backup)));
+        let expected = [("10.0.0.1:80", 1, false), ("10.0.0.2:80", 1, false), ("10.0.0.3:80", 7, true)];
+        assert_eq!(of(1, false), expected.map(|(name, weight, backup)| (name.to_owned(), weight, backup)));
+        // A weight in the configuration replaces those of a service.
+        let expected = [("10.0.0.1:80", 5, true), ("10.0.0.2:80", 5, true)];
+        assert_eq!(of(5, true), expected.map(|(name, weight, backup)| (name.to_owned(), weight, backup)));
     }
 
     #[test]
@@ -339,7 +367,7 @@ mod tests {
             let key = (Protocol::Http, "app".to_owned());
             let publisher = Rc::new(Publisher {
                 key: key.clone(),
-                names: vec![named(false); 1000],
+                names: vec![named(1, false); 1000],
                 places: Rc::new(RefCell::new(vec![None; 1000])),
                 shared: Arc::clone(&shared),
                 changed: Notify::new(),

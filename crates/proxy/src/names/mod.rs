@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use balanza_config::model::membership::Protocol;
-use balanza_config::model::{self, Config, Level, UpstreamServer};
+use balanza_config::model::{self, Config, UpstreamServer};
 use balanza_resolver::{Counts, Failure, Resolver, Settings, Statistics};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -210,11 +210,7 @@ impl Resolvers {
     }
 }
 
-/// Logs that a name could not be resolved, in NGINX's words.
-fn complain(log: &ErrorWriter, host: &str, failure: Failure) {
-    log.write(Level::Error, format_args!("{host} could not be resolved ({})", why(failure)));
-}
-
+/// Why a name could not be resolved, in NGINX's words.
 fn why(failure: Failure) -> String {
     format!("{}: {failure}", failure.code())
 }

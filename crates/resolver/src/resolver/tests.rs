@@ -332,6 +332,35 @@ fn servers_of_a_service_that_cannot_be_asked_for_stay() {
 }
 
 #[test]
+fn a_priority_whose_servers_have_no_addresses_does_not_count() {
+    run(async {
+        let rule = |question: &Message| {
+            let query = &question.queries[0];
+            if query.query_type() == RecordType::SRV {
+                let mut message = reply(question);
+                message.add_answers([(1, "none.example."), (2, "two.example."), (3, "three.example.")].map(
+                    |(priority, host)| {
+                        let data = rdata::SRV::new(priority, 1, 80, Name::from_ascii(host).unwrap());
+                        Record::from_rdata(query.name().clone(), 30, RData::SRV(data))
+                    },
+                ));
+                return Some(message);
+            }
+            Some(match query.name().to_lowercase().to_ascii().as_str() {
+                "two.example." => with_addresses(question, 60, [2]),
+                "three.example." => with_addresses(question, 60, [3]),
+                _ => refused(question, ResponseCode::NXDomain),
+            })
+        };
+        let server = Server::start(rule, false).await;
+        let places = resolver(&[&server]).places_of_service("http", "app.example", &[]).await.unwrap();
+        let shown: Vec<_> = places.list.iter().map(|place| (place.address.to_string(), place.is_backup)).collect();
+        assert_eq!(shown, [("10.0.0.2:80".to_owned(), false), ("10.0.0.3:80".to_owned(), true)]);
+        assert_eq!(places.absent, ["none.example"]);
+    });
+}
+
+#[test]
 fn names_that_nobody_answers_do_not_hold_up_others() {
     run(async {
         let is_good =
@@ -391,5 +420,10 @@ fn time_to_live_and_patience() {
         cache.settings.valid = Some(Duration::from_secs(90));
         let (_, until) = cache.keep(&key, Ok((Arc::new(response.clone()), response.ttl)));
         assert_eq!(until - Instant::now(), Duration::from_secs(90));
+        // That there is no such name holds no longer than the answer says.
+        for (says, holds) in [(60, 60), (600, 90)] {
+            let (_, until) = cache.keep(&key, Err((Failure::NotFound, Duration::from_secs(says))));
+            assert_eq!(until - Instant::now(), Duration::from_secs(holds));
+        }
     }));
 }
