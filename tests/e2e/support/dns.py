@@ -82,14 +82,33 @@ class NameServer:
         self.stop()
 
 
-SILENCE, SERVFAIL, NXDOMAIN = None, 2, 3
+SILENCE, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, NOTAUTH = None, 1, 2, 3, 4, 5, 9
+
+
+def wire_name(name):
+    """A name as messages have it."""
+    labels = [label.encode() for label in name.split(".") if label]
+    return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
+
+
+def wire_record(text):
+    """The type and the data of a record: an address, "CNAME other.example", or "SRV priority weight port host.example"."""
+    match text.split():
+        case ["CNAME", host]:
+            return 5, wire_name(host)
+        case ["SRV", *numbers, host]:
+            return 33, struct.pack(">HHH", *map(int, numbers)) + wire_name(host)
+        case [address]:
+            family, kind = (socket.AF_INET6, 28) if ":" in address else (socket.AF_INET, 1)
+            return kind, socket.inet_pton(family, address)
 
 
 class Scripted:
-    """A name server that answers what it is told: `answers` has, by name and type ("A" or "AAAA"), a list of addresses or one
-    of the words above. Names in `truncated` are answered by TCP only. `asked` counts the questions by UDP."""
+    """A name server that answers what it is told: `answers` has, by name and type ("A", "AAAA" or "SRV"), a list of records
+    (`wire_record`) or one of the words above. Records behind a CNAME are those of the name that it leads to. Names in
+    `truncated` are answered by TCP only. `asked` counts the questions by UDP."""
 
-    TYPES = {1: "A", 28: "AAAA"}
+    TYPES = {1: "A", 28: "AAAA", 33: "SRV"}
 
     def __init__(self, answers=None, *, truncated=(), ttl=1):
         self.answers, self.truncated, self.ttl = answers or {}, truncated, ttl
@@ -120,9 +139,11 @@ class Scripted:
             flags, answer = flags | answer, []
         elif name in self.truncated and not by_tcp:
             flags, answer = flags | 0x200, []
-        records = b"".join(struct.pack(">HHHIH", 0xC00C, 1 if "." in text else 28, 1, self.ttl, len(packed)) + packed
-                           for text in answer
-                           for packed in [socket.inet_pton(socket.AF_INET if "." in text else socket.AF_INET6, text)])
+        owner, records = b"\xc0\x0c", b""
+        for kind, data in map(wire_record, answer):
+            records += owner + struct.pack(">HHIH", kind, 1, self.ttl, len(data)) + data
+            if kind == 5:
+                owner = data
         return question[:2] + struct.pack(">HHHHH", flags, 1, len(answer), 0, 0) + question[12:at + 5] + records
 
     def _datagrams(self):

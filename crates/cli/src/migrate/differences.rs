@@ -15,7 +15,7 @@ pub struct Difference {
 
 /// By the beginning of a row: the directives that touch it, or "~" and a part of any word. A row without any holds for
 /// all configurations.
-const TOUCHED_BY: [(&str, &[&str]); 33] = [
+const TOUCHED_BY: [(&str, &[&str]); 39] = [
     ("workers", &[]),
     ("reload", &["worker_priority", "worker_rlimit_core", "working_directory", "env"]),
     ("environment of the worker", &["env"]),
@@ -35,6 +35,12 @@ const TOUCHED_BY: [(&str, &[&str]); 33] = [
     ("`$bytes_received` with", &["ssl_preread"]),
     ("`error_log memory:`", &["~memory:"]),
     ("`debug_connection`", &["debug_connection"]),
+    ("a host in a variable", &["resolver"]),
+    ("one of the queries for IPv4 and IPv6", &["resolver"]),
+    ("one of several name servers", &["resolver"]),
+    ("a name server cannot read a query", &["resolver"]),
+    ("first requests after a start with `resolve`", &["resolver"]),
+    ("`hash … consistent` of a name", &["resolver"]),
     ("a page of `ssi`", &["ssi"]),
     ("a part of a page whose server", &["ssi"]),
     ("blocks of pages", &["ssi"]),
