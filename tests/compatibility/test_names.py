@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support.balancer import Balancer, binary, nginx_says, wait_for
+from support.balancer import Balancer, binary, nginx_says, nginx_version, wait_for
 from support.client import get
 from support.dns import FORMERR, NOTAUTH, NOTIMP, NXDOMAIN, REFUSED, SERVFAIL, SILENCE, Scripted
 from support.origin import Origin, answer
@@ -18,8 +18,6 @@ from support.ports import free_port
 
 pytestmark = pytest.mark.skipif(not (os.access(binary("nginx"), os.X_OK) and "--with-stream" in nginx_says()),
                                 reason="no NGINX with stream")
-
-KNOWS_RESOLVE = tuple(map(int, re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", nginx_says()).groups())) >= (1, 27, 3)
 
 #: Where hosts of variables are looked up, and how.
 PLACES = {
@@ -78,8 +76,8 @@ OTHERWISE = {
 
 
 class Servers:
-    """Servers on one port, each with the last digit of its address as its response (6: that of IPv6) and the Host that it was
-    asked for; one on another port; and a name server."""
+    """Servers on one port, each of which responds with the last digit of its address (6: that of IPv6) and the Host that it was
+    asked for; one on another port, which responds with "o"; and two name servers, of which one answers with an error."""
 
     def __init__(self, answers, **options):
         self.port, self.other = free_port(), free_port()
@@ -323,8 +321,8 @@ def problems(program):
     return set(re.findall(r"\[error\] \S+ (.*could not be resolved.*)", program.one.error_log()))
 
 
-@pytest.mark.skipif(not KNOWS_RESOLVE, reason="this NGINX does not know `resolve` (1.27.3): run "
-                                              "NGINX=$(scripts/build-newest-nginx.sh) scripts/test.sh compatibility -k names")
+@pytest.mark.skipif(nginx_version() < (1, 27, 3), reason="an NGINX without `resolve`; with the newest one: "
+                    "NGINX=$(scripts/build-newest-nginx.sh) scripts/test.sh compatibility")
 def test_servers_with_names():
     servers = Servers({})
     with servers.dns as dns, servers.failing:

@@ -11,7 +11,7 @@ use crate::resolver::{Failure, Resolver};
 /// A server of a name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// It is of a greater number than others (SRV's priority, counted from the least of those that have addresses).
+    /// Its priority (SRV) is a greater number than the least of those that have addresses.
     pub is_backup: bool,
     /// Its address.
     pub address: SocketAddr,

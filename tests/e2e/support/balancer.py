@@ -49,6 +49,11 @@ def nginx_says():
     return subprocess.run([binary("nginx"), "-V"], capture_output=True, text=True, check=True).stderr
 
 
+def nginx_version():
+    """Its three numbers."""
+    return tuple(map(int, re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", nginx_says()).groups()))
+
+
 def wait_for(condition, seconds=40.0, what="condition", step=0.01):
     """Polls until the condition holds, and returns its value."""
     end = time.monotonic() + seconds
