@@ -3,7 +3,7 @@
 
 64 clients of `wrk` with kept TLS connections send requests, with pauses of 10 to 30 ms, while `h2load` opens new TLS
 connections at a fixed rate, each for one request. Every system runs as one worker pinned to one core; clients and servers
-share the other. There `h2load` comes after the rest, so that the active clients wait for the system, not for a core.
+share the other. On that core `h2load` runs at idle priority, so that the active clients wait for the system, not for a core.
 """
 
 import argparse

@@ -349,4 +349,4 @@ def test_servers_with_names():
         say(AT_LAST)
         for program in programs:
             wait_for(lambda: problems(program) >= PROBLEMS_AT_LAST, what=f"the errors of {program.kind}")
-        assert unlike(programs, SHARES_LATER, seconds=0) == ""
+        assert unlike(programs, SHARES_LATER) == ""

@@ -1,5 +1,5 @@
-//! The same for datagrams: a session and a socket for each client, and no call that is not needed. Those of clients are received
-//! and answered in batches; a session's own socket is written and read once for each.
+//! The same for datagrams: a session and a socket for each client. Those of clients are received and answered in batches; a
+//! session's own socket is written and read once for each.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};

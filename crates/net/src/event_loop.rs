@@ -84,6 +84,9 @@ pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
             }
             if events >= BUSY || event_loop.has_work() {
                 tokio::task::yield_now().await;
+                if event_loop.heavy.is_waited_for() {
+                    event_loop.fetch_events()?;
+                }
             } else {
                 poll_fn(|cx| event_loop.poll_news(cx, &watched, &mut alarm)).await?;
             }
@@ -408,7 +411,7 @@ impl EventLoop {
     /// deferred.
     fn run_woken_tasks(&self) {
         self.remote.take_woken(|id| self.wake(id));
-        if !self.woken.borrow().is_empty() {
+        if self.has_work() {
             // For all of these tasks, whatever has woken them.
             self.fire_timers(clock::now());
         }

@@ -4,10 +4,10 @@ use std::io;
 use std::thread::{Builder, JoinHandle};
 
 /// How much less urgent they are: a scrape of thousands of servers computes for a tenth of a second, and on the same core a
-/// request must not wait for it. Nor for the answers of many names.
+/// request must not wait for it.
 const NICE: i32 = 10;
 
-/// Starts a thread that those that serve come before.
+/// Starts a thread that is less urgent than those that serve requests, which do not wait for it.
 ///
 /// # Errors
 /// The thread cannot be started.

@@ -77,7 +77,11 @@ impl Resolver {
             let known: Vec<IpAddr> = known.map(|known| known.address.ip()).collect();
             match self.add_places(&mut places, &target.host, &known, place).await {
                 Ok(until) => places.until = places.until.min(until),
-                Err(Failure::NotFound | Failure::Invalid) => places.absent.push(target.host.clone()),
+                Err(Failure::NotFound | Failure::Invalid) => {
+                    if !places.absent.contains(&target.host) {
+                        places.absent.push(target.host.clone());
+                    }
+                }
                 Err(failure) => {
                     places.list.extend(known.into_iter().map(place));
                     places.incomplete = Some(failure);

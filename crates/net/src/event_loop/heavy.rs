@@ -36,19 +36,23 @@ impl Heavy {
     /// A task has run: wakes the next that waits, if its turn is paid for now.
     pub(super) fn after_run(&self) {
         self.paid.set((self.paid.get() + 1).min(PRICE));
-        if self.is_waited_for() && self.pay() {
-            self.grant();
+        if self.is_waited_for() && self.paid.get() == PRICE && self.grant() {
+            self.paid.set(0);
         }
     }
 
     /// Wakes the next that waits, if one does.
     pub(super) fn grant(&self) -> bool {
-        let next = self.waiting.borrow_mut().pop_front();
-        if let Some((granted, waker)) = &next {
-            granted.set(true);
-            waker.wake_by_ref();
+        loop {
+            let next = self.waiting.borrow_mut().pop_front();
+            let Some((granted, waker)) = next else { return false };
+            // Otherwise its task has given up.
+            if Rc::strong_count(&granted) > 1 {
+                granted.set(true);
+                waker.wake();
+                return true;
+            }
         }
-        next.is_some()
     }
 
     pub(super) fn is_waited_for(&self) -> bool {

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::timer::Timer;
 
 fn run_here(main: impl Future<Output = ()> + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -298,6 +299,29 @@ fn heavy_work_waits_for_nothing_else() {
         while done.get() < 100 {
             tokio::time::sleep(Duration::from_millis(1)).await;
             take_turns(1).await;
+        }
+    });
+}
+
+/// A burst of handshakes on a thread that has nothing else to do does not stop its timers.
+#[test]
+fn timers_fire_between_turns_of_heavy_work() {
+    const HEAVY: usize = 100;
+    run_here(async {
+        let done = Rc::new(Cell::new(0));
+        for _ in 0..HEAVY {
+            let done = Rc::clone(&done);
+            spawn(async move {
+                heavy(Rc::default()).await;
+                std::thread::sleep(Duration::from_millis(1));
+                done.set(done.get() + 1);
+            });
+        }
+        let (mut timer, due) = (Timer::default(), clock::after(Duration::from_millis(5)));
+        poll_fn(|cx| if timer.poll_expired(cx, due) { Poll::Ready(()) } else { Poll::Pending }).await;
+        assert!(done.get() < HEAVY, "the timer has waited for all");
+        while done.get() < HEAVY {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
 }

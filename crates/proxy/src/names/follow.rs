@@ -182,6 +182,7 @@ async fn follow_one(
             Some(service) => resolver.places_of_service(service, &server.host, &last).await,
             None => resolver.places(&server.host, server.port, &last).await,
         };
+        let if_absent = resolver.valid().unwrap_or(ABSENT);
         let wait = match found {
             Ok(places) => {
                 if let Some(failure) = places.incomplete.filter(|_| !is_incomplete) {
@@ -203,6 +204,7 @@ async fn follow_one(
                 publisher.set(index, places.list, known.take());
                 publisher.note(index, |condition| condition.error = places.incomplete.map(why));
                 let holds = places.until.saturating_duration_since(Instant::now());
+                let holds = if absent.is_empty() { holds } else { holds.min(if_absent) };
                 if is_incomplete { holds.min(pause) } else { holds }.max(LEAST)
             }
             Err(failure) => {
@@ -214,7 +216,7 @@ async fn follow_one(
                     publisher.set(index, Vec::new(), known.take());
                 }
                 publisher.note(index, |condition| condition.error = Some(why));
-                if is_absent { pause.min(resolver.valid().unwrap_or(ABSENT)).max(LEAST) } else { pause }
+                if is_absent { pause.min(if_absent).max(LEAST) } else { pause }
             }
         };
         // Nothing waits for the first answer any more, even if there was none.
@@ -286,7 +288,8 @@ impl Publisher {
         let places = self.places.borrow();
         let named = self.names.iter().zip(places.iter());
         let servers = named.flat_map(|(server, places)| servers(server, places.as_deref().unwrap_or_default()));
-        lock(&self.shared.resolved).insert(self.key.clone(), servers.collect());
+        let servers = servers.collect();
+        lock(&self.shared.resolved).insert(self.key.clone(), servers);
     }
 }
 

@@ -20,7 +20,6 @@ use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 
 use self::follow::Follower;
-use crate::background;
 use crate::essential;
 use crate::log::error::ErrorWriter;
 use crate::source_condition::Condition;
@@ -158,7 +157,7 @@ fn start(shared: Arc<Shared>) -> anyhow::Result<UnboundedSender<Request>> {
             Err(error) => essential::end_process(format_args!("cannot resolve names: {error}")),
         }
     };
-    background::spawn("names", run).context("cannot start a thread")?;
+    std::thread::Builder::new().name("names".into()).spawn(run).context("cannot start a thread")?;
     Ok(requests)
 }
 

@@ -16,7 +16,6 @@ use super::collector::Collector;
 use super::failure::{Failure, Kind, Then};
 use super::losses::Losses;
 use super::{Span, otlp};
-use crate::background;
 use crate::discovery::jitter;
 use crate::essential;
 use crate::log::error::ErrorWriter;
@@ -119,7 +118,7 @@ impl Exporter {
                 essential::end_process(format_args!("cannot export spans: {error}"));
             }
         };
-        background::spawn("spans", run).context("cannot start a thread")?;
+        std::thread::Builder::new().name("spans".into()).spawn(run).context("cannot start a thread")?;
         let (conf, sender) = (Arc::clone(conf), Mutex::new(Some(sender)));
         Ok(Some(Arc::new(Exporter { conf, counts, log, sender, ended: Mutex::new(ended) })))
     }

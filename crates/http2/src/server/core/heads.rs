@@ -56,8 +56,8 @@ impl Core {
             return Err(WRONG_STREAM);
         }
         if id > self.last {
-            // A client that begins so many more has received our GOAWAY, although it acknowledges no PING: before that, it can
-            // have received no more responses than were on their way.
+            // A client that begins so many more acknowledges no PING. It may repeat what we ignore from here on: the numbers
+            // of those streams are above that of GOAWAY.
             if let Ending::Told(then) = self.ending
                 && (id - then) / 2 > self.settings.streams.saturating_mul(2)
             {
