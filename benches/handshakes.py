@@ -22,7 +22,8 @@ SCENARIO = plan.Scenario("tls_flood", "beside handshakes", (), tls="ecdsa")
 
 
 def turn(measured, proxy, seconds, rate, script):
-    """p99 of the active clients in microseconds, without and beside the handshakes, and how many of those there were."""
+    """p99 of the active clients in microseconds, without and beside the handshakes; of these how many and how many a second; and
+    failed requests of the active ones."""
     pinned = ["taskset", "-c", str(measured.client_core)]
     command = [*pinned, *load.command(proxy.port, "/", seconds, script=script, scheme="https")]
     alone = load.parse(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
@@ -33,8 +34,9 @@ def turn(measured, proxy, seconds, rate, script):
     with subprocess.Popen(flood, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as handshakes:
         beside = load.parse(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
         shown = handshakes.communicate(timeout=120)[0]
-    done = re.search(r"(\d+) succeeded", shown)
-    return alone["p99_us"], beside["p99_us"], int(done[1]) if done else 0, beside["failed"]
+    done, rate = re.search(r"(\d+) succeeded", shown), re.search(r"([\d.]+) req/s", shown)
+    reached = (int(done[1]), float(rate[1])) if done and rate else (0, 0)
+    return alone["p99_us"], beside["p99_us"], *reached, beside["failed"]
 
 
 def main():
@@ -61,12 +63,13 @@ def main():
                             results[system.name].append(turn(measured, proxy, options.seconds, options.rate, str(script)))
         finally:
             measured.end()
-    print("| system | p99 alone, ms | p99 beside handshakes, ms | handshakes done, of each round | failed requests |")
-    print("|---|---:|---:|---:|---:|")
+    print("| system | p99 alone, ms | p99 beside handshakes, ms | handshakes done, of each round | each second | failed requests |")
+    print("|---|---:|---:|---:|---:|---:|")
     for name, turns in results.items():
-        alone, beside, done, failed = zip(*turns)
+        alone, beside, done, reached, failed = zip(*turns)
         middle = statistics.median
-        print(f"| {name} | {middle(alone) / 1000:.2f} | {middle(beside) / 1000:.2f} | {middle(done):,.0f} | {sum(failed)} |")
+        print(f"| {name} | {middle(alone) / 1000:.2f} | {middle(beside) / 1000:.2f} | {middle(done):,.0f} | {middle(reached):,.0f}"
+              f" | {sum(failed)} |")
 
 
 if __name__ == "__main__":
