@@ -84,6 +84,7 @@ pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
             }
             if events >= BUSY || event_loop.has_work() {
                 tokio::task::yield_now().await;
+                // What has arrived since the last heavy work goes before the next.
                 if event_loop.heavy.is_waited_for() {
                     event_loop.fetch_events()?;
                 }

@@ -25,18 +25,14 @@ impl Default for Heavy {
 }
 
 impl Heavy {
-    fn pay(&self) -> bool {
-        let enough = self.paid.get() >= PRICE;
-        if enough {
-            self.paid.set(self.paid.get() - PRICE);
-        }
-        enough
+    fn is_paid(&self) -> bool {
+        self.paid.get() == PRICE
     }
 
     /// A task has run: wakes the next that waits, if its turn is paid for now.
     pub(super) fn after_run(&self) {
         self.paid.set((self.paid.get() + 1).min(PRICE));
-        if self.is_waited_for() && self.paid.get() == PRICE && self.grant() {
+        if self.is_paid() && self.grant() {
             self.paid.set(0);
         }
     }
@@ -71,7 +67,8 @@ impl HeavyTurn {
             let granted = Rc::new(Cell::new(false));
             with_loop(|event_loop| {
                 let heavy = &event_loop.heavy;
-                if heavy.waiting.borrow().is_empty() && heavy.pay() {
+                if heavy.is_paid() && !heavy.is_waited_for() {
+                    heavy.paid.set(0);
                     granted.set(true);
                 } else {
                     heavy.waiting.borrow_mut().push_back((Rc::clone(&granted), cx.waker().clone()));
