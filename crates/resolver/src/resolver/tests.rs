@@ -76,6 +76,16 @@ fn reply(question: &Message) -> Message {
     message
 }
 
+/// An answer with these targets of a service: priority, weight, port and host.
+fn service(question: &Message, targets: &[(u16, u16, u16, &str)]) -> Message {
+    let mut message = reply(question);
+    message.add_answers(targets.iter().map(|&(priority, weight, port, host)| {
+        let data = rdata::SRV::new(priority, weight, port, Name::from_ascii(host).unwrap());
+        Record::from_rdata(question.queries[0].name().clone(), 30, RData::SRV(data))
+    }));
+    message
+}
+
 fn with_addresses(question: &Message, ttl: u32, hosts: impl IntoIterator<Item = u8>) -> Message {
     let mut message = reply(question);
     if question.queries[0].query_type() == RecordType::A {
@@ -217,19 +227,10 @@ fn services_have_ports_weights_and_backups() {
         let rule = |question: &Message| {
             let query = &question.queries[0];
             match query.query_type() {
-                RecordType::SRV => {
-                    let mut message = reply(question);
-                    let record = |priority, weight, port, host: &str| {
-                        let data = rdata::SRV::new(priority, weight, port, Name::from_ascii(host).unwrap());
-                        Record::from_rdata(query.name().clone(), 30, RData::SRV(data))
-                    };
-                    message.add_answers([
-                        record(10, 3, 8001, "one.example."),
-                        record(20, 1, 8002, "two.example."),
-                        record(10, 1, 8003, "three.example."),
-                    ]);
-                    Some(message)
-                }
+                RecordType::SRV => Some(service(
+                    question,
+                    &[(10, 3, 8001, "one.example."), (20, 1, 8002, "two.example."), (10, 1, 8003, "three.example.")],
+                )),
                 _ => {
                     let last = match query.name().to_lowercase().to_ascii().as_str() {
                         "one.example." => 1,
@@ -297,17 +298,10 @@ fn servers_of_a_service_that_cannot_be_asked_for_stay() {
         let rule = |question: &Message| {
             let query = &question.queries[0];
             if query.query_type() == RecordType::SRV {
-                let mut message = reply(question);
-                let record = |port, host: &str| {
-                    let data = rdata::SRV::new(1, 7, port, Name::from_ascii(host).unwrap());
-                    Record::from_rdata(query.name().clone(), 30, RData::SRV(data))
-                };
-                message.add_answers([
-                    record(8001, "one.example."),
-                    record(8002, "two.example."),
-                    record(8003, "three.example."),
-                ]);
-                return Some(message);
+                return Some(service(
+                    question,
+                    &[(1, 7, 8001, "one.example."), (1, 7, 8002, "two.example."), (1, 7, 8003, "three.example.")],
+                ));
             }
             Some(match query.name().to_lowercase().to_ascii().as_str() {
                 "one.example." => with_addresses(question, 60, [1]),
@@ -337,14 +331,10 @@ fn a_priority_whose_servers_have_no_addresses_does_not_count() {
         let rule = |question: &Message| {
             let query = &question.queries[0];
             if query.query_type() == RecordType::SRV {
-                let mut message = reply(question);
-                message.add_answers([(1, "none.example."), (2, "two.example."), (3, "three.example.")].map(
-                    |(priority, host)| {
-                        let data = rdata::SRV::new(priority, 1, 80, Name::from_ascii(host).unwrap());
-                        Record::from_rdata(query.name().clone(), 30, RData::SRV(data))
-                    },
+                return Some(service(
+                    question,
+                    &[(1, 1, 80, "none.example."), (2, 1, 80, "two.example."), (3, 1, 80, "three.example.")],
                 ));
-                return Some(message);
             }
             Some(match query.name().to_lowercase().to_ascii().as_str() {
                 "two.example." => with_addresses(question, 60, [2]),
