@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::rc::{Rc, Weak};
@@ -277,9 +277,7 @@ impl End {
             let it = &mut sides[self.side];
             readable(it)?;
             let read = into.len().min(it.arrived.len());
-            for (to, from) in into.iter_mut().zip(it.arrived.drain(..read)) {
-                *to = from;
-            }
+            it.arrived.read_exact(&mut into[..read])?;
             // A writer is told only when there is room worth it.
             let roomy = it.room() > it.capacity / 3;
             let peer = &mut sides[1 - self.side];
@@ -328,7 +326,10 @@ impl End {
         if taken < total {
             self.link.sides.borrow_mut()[self.side].wants_room = true;
         }
-        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(taken).collect();
+        let mut bytes = Vec::with_capacity(taken);
+        for slice in slices {
+            bytes.extend_from_slice(&slice[..slice.len().min(taken - bytes.len())]);
+        }
         if let Some(network) = self.link.network() {
             network.note(format_args!("{}.{} sends {taken} of {total}", self.link.number, self.side));
             self.dispatch(&network, &bytes);
