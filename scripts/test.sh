@@ -5,9 +5,9 @@
 #   scripts/test.sh e2e                run one suite
 #   scripts/test.sh e2e -k websocket   with arguments for pytest or cargo test
 #
-# `unit` is the crates' own tests; every directory of tests/ is a suite as well. `unit` is compiled and run beside the others,
-# which mostly wait; those after e2e run beside each other. The output of such suites follows at the end. The exit code is 1 if
-# a suite failed.
+# `unit` is the crates' own tests; every directory of tests/ is a suite as well. Because tests wait more than they compute, `unit`
+# runs beside the others, and so do the suites after e2e, one after the other. The output of both follows at the end. The exit code
+# is 1 if a suite failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -112,50 +112,56 @@ listed() {
     done
 }
 
-suites=(tools build unit)
+# The longest ones, and what comes in front of them.
+front=(tools build compatibility docs e2e)
+rest=()
 for directory in tests/*/; do
-    if [ -e "$directory/run.sh" ] || [ -e "$directory/pytest.ini" ]; then
-        suites+=("$(basename "$directory")")
+    suite=$(basename "$directory")
+    if [[ -e $directory/run.sh || -e $directory/pytest.ini ]] && [[ " ${front[*]} " != *" $suite "* ]]; then
+        rest+=("$suite")
     fi
 done
-case ${1:-all} in
-    all) ;;
-    unit | nginx-module) suites=("$1") ;;
-    *) suites=(build "$1") ;;
+case ${1:-} in
+    '') ;;
+    unit | nginx-module) front=("$1") ;;
+    *) front=(build "$1") ;;
 esac
 
-runs_beside() {
-    case $1 in tools | build | compatibility | docs | e2e) return 1 ;; esac
-}
-
-# Runs a suite in the background: in a process group of its own, so that all of it ends when this script is interrupted, and
-# with ports of its own.
+# Runs suites one after the other in the background: in a process group of their own, so that all of it ends when this script is
+# interrupted, and with ports of their own.
 beside() {
-    local first=$((11000 + 5000 * ${#background[@]}))
+    local first=$((21000 + 5000 * ${#background[@]}))
     set -m
-    WORKERS=${WORKERS:-2} TEST_PORTS=$first-$((first + 4999)) run "$1" </dev/null >/dev/null &
-    background[$1]=$!
+    WORKERS=${WORKERS:-2} TEST_PORTS=$first-$((first + 4999)) run_all "$@" </dev/null >/dev/null &
+    background+=($!)
     set +m
+    printf '\n== run beside the others: %s\n' "$*"
 }
 
-declare -A background=()
+run_all() {
+    local suite
+    for suite in "$@"; do
+        run "$suite"
+    done
+}
+
+background=()
 trap 'for pid in "${background[@]}"; do kill -- "-$pid" 2>/dev/null; done' EXIT
-for suite in "${suites[@]}"; do
-    if [ $# = 0 ] && runs_beside "$suite"; then
-        printf '\n== %s: runs beside the other suites\n' "$suite"
-        beside "$suite"
-    else
-        printf '\n== %s\n' "$suite"
-        run "$suite" "${@:2}"
+suites=("${front[@]}")
+for suite in "${front[@]}"; do
+    printf '\n== %s\n' "$suite"
+    run "$suite" "${@:2}"
+    if [ "$suite" = build ] && [ $# = 0 ]; then
+        suites+=(unit "${rest[@]}")
+        beside unit
+        beside "${rest[@]}"
     fi
 done
-for suite in "${suites[@]}"; do
-    if [ -n "${background[$suite]:-}" ]; then
-        wait "${background[$suite]}"
-        unset "background[$suite]"
-        printf '\n== %s\n' "$suite"
-        cat "$logs/$suite.log"
-    fi
+wait "${background[@]}"
+background=()
+for suite in "${suites[@]:${#front[@]}}"; do
+    printf '\n== %s\n' "$suite"
+    cat "$logs/$suite.log"
 done
 
 listed "Skipped:" '^(SKIPPED \[|test .* \.\.\. ignored)'

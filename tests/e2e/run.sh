@@ -13,12 +13,16 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 venv=${VENV:-$root/target/venv}
+mkdir -p "$venv"
+# Of suites that run at the same time one makes it.
+exec 9>"$venv/lock"
+flock 9
 if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
-    mkdir -p "$venv"
     python3 -m venv "$venv"
-    "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt"
+    "$venv/bin/pip" install -q --no-compile --disable-pip-version-check -r "$here/requirements.txt"
     cp "$here/requirements.txt" "$venv/requirements.txt"
 fi
+exec 9>&-
 if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
     ulimit -n 8192 2>/dev/null || ulimit -n "$(ulimit -H -n)"
 fi

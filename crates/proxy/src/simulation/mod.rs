@@ -22,8 +22,8 @@ mod wire;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{LazyLock, Once};
 use std::time::{Duration, Instant};
 
 use balanza_net::simulation::{self as net, Conditions, Random, Trace};
@@ -72,8 +72,9 @@ fn directory() -> tempfile::TempDir {
     for name in ["files", "client", "proxy"] {
         std::fs::create_dir(directory.path().join(name)).unwrap();
     }
-    for length in FILES {
-        let bytes = content(length as u64, CLIENT, 0, length);
+    static CONTENTS: LazyLock<[Vec<u8>; FILES.len()]> =
+        LazyLock::new(|| FILES.map(|length| content(length as u64, CLIENT, 0, length)));
+    for (length, bytes) in FILES.iter().zip(&*CONTENTS) {
         std::fs::write(directory.path().join(format!("files/{length}")), bytes).unwrap();
     }
     directory
