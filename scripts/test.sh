@@ -112,13 +112,15 @@ listed() {
     done
 }
 
-# The longest ones, and what comes in front of them.
-front=(tools build compatibility docs e2e)
+front=(tools build)
 rest=()
 for directory in tests/*/; do
     suite=$(basename "$directory")
-    if [[ -e $directory/run.sh || -e $directory/pytest.ini ]] && [[ " ${front[*]} " != *" $suite "* ]]; then
-        rest+=("$suite")
+    if [ -e "$directory/run.sh" ] || [ -e "$directory/pytest.ini" ]; then
+        case $suite in
+            compatibility | docs | e2e) front+=("$suite") ;;
+            *) rest+=("$suite") ;;
+        esac
     fi
 done
 case ${1:-} in
@@ -152,9 +154,9 @@ for suite in "${front[@]}"; do
     printf '\n== %s\n' "$suite"
     run "$suite" "${@:2}"
     if [ "$suite" = build ] && [ $# = 0 ]; then
-        suites+=(unit "${rest[@]}")
         beside unit
         beside "${rest[@]}"
+        suites+=(unit "${rest[@]}")
     fi
 done
 wait "${background[@]}"

@@ -8,7 +8,7 @@
 #   CLIENT_HTTP=2 tests/e2e/run.sh             requests by HTTP/2, where HTTP/2 can express them
 #   SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak
 #
-# WORKERS sets how many tests run side by side (default 3; most of them wait rather than compute).
+# WORKERS sets how many tests run side by side (default 4; most of them wait rather than compute).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -28,4 +28,4 @@ if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
 fi
 # Beside these there are tests with directories of their own that use the same environment.
 cd "${TESTS:-$here}"
-exec "$venv/bin/python" -m pytest -n "${WORKERS:-3}" "$@"
+exec "$venv/bin/python" -m pytest -n "${WORKERS:-4}" "$@"

@@ -110,7 +110,7 @@ fn shared_processors() {
 /// Random draws split a Poisson process into Poisson processes: each server is M/M/1, the supermarket model for d = 1.
 #[test]
 fn random_servers() {
-    agrees(&single("random", 0.9, EXPONENTIAL, "count = 50", 2_000_000), 10.0, 0.03);
+    agrees(&single("random", 0.9, EXPONENTIAL, "count = 50", 1_000_000), 10.0, 0.03);
 }
 
 /// Turns give each of n servers every n-th of the Poisson arrivals: E_n/M/1, whose mean is 1 / (1 - s), where s is the root
@@ -151,7 +151,7 @@ fn first_fills_in_order() {
 #[test]
 fn supermarket_of_a_hundred() {
     for (load, expected) in [(0.5, 1.2673), (0.7, 1.6202), (0.9, 2.6454)] {
-        let run = single("two_choices", load, EXPONENTIAL, "count = 100", 1_000_000);
+        let run = single("two_choices", load, EXPONENTIAL, "count = 100", 400_000);
         agrees(&run, expected, 0.01);
     }
 }
@@ -161,7 +161,7 @@ fn supermarket_of_a_hundred() {
 #[test]
 fn supermarket_in_the_limit() {
     for (d, load) in [(2, 0.7), (3, 0.7)] {
-        let run = single(&format!("two_choices choices={d}"), load, EXPONENTIAL, "count = 20000", 600_000);
+        let run = single(&format!("two_choices choices={d}"), load, EXPONENTIAL, "count = 20000", 300_000);
         let d = f64::from(d);
         let expected: f64 = (1..30).map(|i| load.powf((d.powi(i) - d) / (d - 1.0))).sum();
         let error = (run.mean_time_in_system - expected).abs();
@@ -173,7 +173,7 @@ fn supermarket_in_the_limit() {
 #[test]
 fn a_memory_is_worth_less_than_a_draw() {
     for load in [0.7, 0.9] {
-        let mean = |algorithm| single(algorithm, load, EXPONENTIAL, "count = 100", 300_000).mean_time_in_system;
+        let mean = |algorithm| single(algorithm, load, EXPONENTIAL, "count = 100", 100_000).mean_time_in_system;
         let means = ["two_choices", "choices_with_memory", "two_choices choices=3"].map(mean);
         assert!(means[1] < 0.95 * means[0] && means[2] < 0.98 * means[1], "{load}: {means:?}");
     }

@@ -36,7 +36,7 @@ use self::plan::{CLIENT, FILES, Knobs, content};
 use crate::worker::{Place, Worker};
 
 /// Runs of the test. They take ten to fifteen seconds on two cores.
-const RUNS: u64 = 3000;
+const RUNS: u64 = 2000;
 
 /// Virtual time in which clients must have come to an end, in seconds.
 const LONGEST: u64 = 20_000;
