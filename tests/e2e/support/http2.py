@@ -8,6 +8,7 @@ import h2.events
 import h2.settings
 
 from .messages import Ended, Message
+from .origin import upstream
 
 
 class Reset(Exception):
@@ -181,3 +182,13 @@ def get(port, target="/", method="GET", *, tls=None, **options):
     """One request on a connection of its own."""
     with Http2Client(port, tls=tls) as client:
         return client.get(target, method, **options)
+
+
+def server(location, more="", listen=""):
+    """A server with one location."""
+    return f"server {{ listen 127.0.0.1:PORT {listen}; http2 on; {more} location / {{ {location} }} }}\n"
+
+
+def proxied(one, more=""):
+    """A server that passes requests to `one`."""
+    return upstream([one], name="u") + server(f"proxy_pass http://u; {more}")
