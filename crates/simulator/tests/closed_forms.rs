@@ -161,7 +161,7 @@ fn supermarket_of_a_hundred() {
 #[test]
 fn supermarket_in_the_limit() {
     for (d, load) in [(2, 0.7), (3, 0.7)] {
-        let run = single(&format!("two_choices choices={d}"), load, EXPONENTIAL, "count = 20000", 300_000);
+        let run = single(&format!("two_choices choices={d}"), load, EXPONENTIAL, "count = 20000", 600_000);
         let d = f64::from(d);
         let expected: f64 = (1..30).map(|i| load.powf((d.powi(i) - d) / (d - 1.0))).sum();
         let error = (run.mean_time_in_system - expected).abs();
