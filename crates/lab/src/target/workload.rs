@@ -102,8 +102,8 @@ fn multiply(size: usize, terms: u64, seed: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rustix::time::{ClockId, clock_gettime};
 
+    use super::super::cost::processor_time;
     use super::*;
 
     proptest! {
@@ -113,11 +113,6 @@ mod tests {
             let trace = multiply(20, 20, seed);
             prop_assert!((trace - 100.0).abs() < 6.0 * (400.0_f64 * 7.0 / 144.0).sqrt(), "{}", trace);
         }
-    }
-
-    /// Time that this thread has computed.
-    fn processor_time() -> Duration {
-        clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
     }
 
     /// How many times as long the second takes as the first, by the least of many timings taken in turn.
