@@ -5,9 +5,9 @@
 #   scripts/test.sh e2e                run one suite
 #   scripts/test.sh e2e -k websocket   with arguments for pytest or cargo test
 #
-# `unit` is the crates' own tests; every directory of tests/ is a suite as well. Because tests wait more than they compute, `unit`
-# runs beside the others, and so do the suites after e2e, one after the other. The output of both follows at the end. The exit code
-# is 1 if a suite failed.
+# `unit` is the crates' own tests; every directory of tests/ is a suite as well. Because tests wait more than they compute, three
+# rows of suites run at once: `unit`; docs and e2e; the others. The output of the first and the last row follows at the end. The
+# exit code is 1 if a suite failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,8 +45,15 @@ run_unit() {
         "$cargo" test --locked --no-fail-fast --workspace "$@"
         return
     fi
+    # While one part runs the other is compiled or runs as well, in a process group of its own for the trap.
+    set -m
+    "$cargo" test --locked --no-fail-fast --workspace "${simulated[@]/#/--exclude=}" </dev/null >"$logs/unit-others.log" 2>&1 &
+    local others=$!
+    set +m
+    trap 'kill -- "-$others" 2>/dev/null' EXIT
     "$cargo" test --locked --no-fail-fast -p balanza "${simulated[@]/#/-p}" --lib --test tls || status=1
-    "$cargo" test --locked --no-fail-fast --workspace "${simulated[@]/#/--exclude=}" || status=1
+    wait $others || status=1
+    cat "$logs/unit-others.log"
     return $status
 }
 
@@ -118,7 +125,7 @@ for directory in tests/*/; do
     suite=$(basename "$directory")
     if [ -e "$directory/run.sh" ] || [ -e "$directory/pytest.ini" ]; then
         case $suite in
-            compatibility | docs | e2e) front+=("$suite") ;;
+            docs | e2e) front+=("$suite") ;;
             *) rest+=("$suite") ;;
         esac
     fi
