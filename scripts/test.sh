@@ -19,6 +19,8 @@ rm -f "$logs"/*.result
 # A small machine that is busy with other work gives the compiler more of its time if it has more processes.
 cores=$(nproc)
 export CARGO_BUILD_JOBS=${CARGO_BUILD_JOBS:-$((cores > 4 ? cores : 4))}
+# Without its cache each of pytest's processes compiles all tests, and each Python program that they start all of its packages.
+unset PYTHONDONTWRITEBYTECODE
 # pytest lists failed and skipped tests with their reasons.
 export PYTEST_ADDOPTS="-rfEs ${PYTEST_ADDOPTS:-}"
 

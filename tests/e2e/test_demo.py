@@ -1,6 +1,7 @@
 """`balanza demo`: every algorithm by its name, and commands that can be typed as they are printed."""
 
 import fcntl
+import itertools
 import json
 import os
 import pty
@@ -78,15 +79,17 @@ def test_tls():
     demo = subprocess.Popen([binary(), "demo", "--tls", "--port", str(free_port()), "--load", "100"],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        text = ""
-        negotiated = None
-        while not negotiated:
-            line = demo.stdout.readline()
-            assert line, text
-            text += line
-            negotiated = re.search(r", 0 failed \| (HTTP/2 over TLSv1\.3, TLS_\w+, \w+); [\d.]+ handshakes/s, (\d+)% resumed", text)
-        curl = re.search(r"curl .*--cacert (\S+) https://.*", text)
-        assert len(curl[0]) < 80 and int(negotiated[2]) > 0, text
+        lines = []
+        # On a busy machine the first lines may show new sessions alone.
+        for line in itertools.islice(demo.stdout, 60):
+            lines.append(line)
+            negotiated = re.search(r", 0 failed \| HTTP/2 over TLSv1\.3, TLS_\w+, \w+; [\d.]+ handshakes/s, (\d+)% resumed", line)
+            if negotiated and int(negotiated[1]) > 0:
+                break
+        else:
+            pytest.fail("".join(lines))
+        curl = re.search(r"curl .*--cacert (\S+) https://.*", "".join(lines))
+        assert len(curl[0]) < 80, curl
         answer = subprocess.run(shlex.split(curl[0]), capture_output=True, text=True, timeout=20)
         assert answer.returncode == 0 and answer.stdout.startswith("HTTP/2 200"), answer
         assert Path(curl[1]).with_suffix(".key").stat().st_mode & 0o777 == 0o600
