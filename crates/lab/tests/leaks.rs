@@ -20,10 +20,10 @@ fn resident() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// How many threads there are, once there are no more than `expected` or two seconds have passed: the kernel takes a
+/// How many threads there are, once there are no more than `expected` or half a minute has passed: the kernel takes a
 /// joined thread out of /proc a moment after its end.
 fn threads_left(expected: usize) -> usize {
-    let end = Instant::now() + Duration::from_secs(2);
+    let end = Instant::now() + Duration::from_secs(30);
     while count("/proc/self/task") > expected && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
     }

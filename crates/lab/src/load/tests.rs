@@ -32,10 +32,13 @@ fn measure(target: SocketAddr, text: &str) -> Measured {
     run(&spec(target, text), &Watch::default()).unwrap()
 }
 
-/// Tries up to five times: noise passes once, a mistake never.
-fn once_in_five(mut attempt: impl FnMut(u64) -> Result<(), String>) {
-    let failures: Vec<String> = (1..=5).map_while(|number| attempt(number).err()).collect();
-    assert!(failures.len() < 5, "five times: {failures:#?}");
+/// Tries for half a minute, and five times at least: noise passes sooner or later, a mistake never.
+fn sooner_or_later(mut attempt: impl FnMut(u64) -> Result<(), String>) {
+    let (begin, mut failures) = (Instant::now(), Vec::new());
+    while let Err(failure) = attempt(failures.len() as u64 + 1) {
+        failures.push(failure);
+        assert!(failures.len() < 5 || begin.elapsed() < Duration::from_secs(30), "each time: {failures:#?}");
+    }
 }
 
 fn near(what: &str, value: f64, expected: f64, part: f64) -> Result<(), String> {
@@ -81,7 +84,7 @@ fn users_obey_littles_law() {
         ("users = 8\nduration = \"1s\"\nwarmup = \"200ms\"\nrtt = \"20ms\"", 8.0, 0.0, 0.030),
         ("users = 4\nduration = \"1s\"\nwarmup = \"200ms\"\nkeep_alive = false", 4.0, 0.0, 0.010),
     ] {
-        once_in_five(|_| {
+        sooner_or_later(|_| {
             let measured = measure(handle.address(), text);
             assert!(measured.errors.is_empty(), "{:?}", measured.errors);
             assert!(measured.latency.min.unwrap() >= least, "{:?}", measured.latency);
@@ -120,7 +123,7 @@ fn serial() -> (SocketAddr, Arc<Mutex<Busy>>) {
 
 #[test]
 fn an_open_loop_waits_as_in_a_queue() {
-    once_in_five(|seed| {
+    sooner_or_later(|seed| {
         let (address, busy) = serial();
         let text = "rate = 100\narrivals = \"poisson\"\nduration = \"2s\"";
         let measured = run(&Spec { seed, ..spec(address, text) }, &Watch::default()).unwrap();
@@ -168,7 +171,7 @@ fn stalling() -> SocketAddr {
 
 #[test]
 fn a_stall_shows_in_an_open_loop_and_hides_in_a_closed_one() {
-    once_in_five(|_| {
+    sooner_or_later(|_| {
         let open = measure(stalling(), "rate = 100\nduration = \"3s\"");
         let closed = measure(stalling(), "users = 4\nthink = \"1ms\"\nduration = \"3s\"");
         assert!(!open.closed_loop && closed.closed_loop);
@@ -288,7 +291,7 @@ fn the_warm_up_is_in_the_timeline_only() {
 
 #[test]
 fn users_begin_along_the_ramp() {
-    once_in_five(|_| {
+    sooner_or_later(|_| {
         let (sender, seen) = mpsc::channel();
         let address = server(move |mut stream| {
             sender.send(Instant::now()).unwrap();
@@ -330,7 +333,7 @@ fn a_log_is_sent_as_it_was() {
     let file = directory.path().join("access.log");
     std::fs::write(&file, lines.join("\n")).unwrap();
     let text = format!(
-        "log = {{ file = {file:?}, format = '$msec $remote_addr \"$request\"', speed = 0.5 }}\nduration = \"3s\"\nsources = 2"
+        "log = {{ file = {file:?}, format = '$msec $remote_addr \"$request\"', speed = 0.5 }}\nduration = \"60s\"\nsources = 2"
     );
     let (sender, seen) = mpsc::channel();
     let sender = Mutex::new(sender);
@@ -352,7 +355,7 @@ fn a_log_is_sent_as_it_was() {
     let measured = run(&spec, &Watch::default()).unwrap();
     // At half its speed.
     assert!(begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
-    assert!(begin.elapsed() < Duration::from_secs(3), "the load ends with the log");
+    assert!(begin.elapsed() < Duration::from_secs(30), "the load ends with the log");
     assert_eq!((measured.ended, measured.answered, measured.errors.len()), (4, 4, 0));
     assert!(measured.sent_late.is_some() && !measured.closed_loop);
     let replayed = measured.replayed.unwrap();
