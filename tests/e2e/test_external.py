@@ -111,6 +111,8 @@ def test_a_killed_program_is_started_again(balancer, chooser):
     one = balancer(proxy(servers, head=f"{head};", http=REASON))
     running(chooser)
     assert tally(ask(one, 10), 2) == [0, 10]
+    # The next one takes its time to begin, so that requests come before it even on a busy machine.
+    chooser("print(number, 1, flush=True)", before="time.sleep(2)")
     os.kill(chooser.pids()[-1], signal.SIGKILL)
     # No request waits for the program or fails.
     begun = time.monotonic()

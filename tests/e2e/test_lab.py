@@ -90,6 +90,13 @@ def words(pid):
         return []
 
 
+def is_stopped(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+    except OSError:
+        return False
+
+
 def nobody_left(directory):
     """A group that is killed takes a moment to end."""
     wait_for(lambda: not processes(directory), 30, "the end of all processes")
@@ -325,13 +332,7 @@ def test_servers_come_and_go_by_plan(directory):
 def test_a_lab_that_ends_early_leaves_no_frozen_server(directory, end):
     (directory / "events.toml").write_text(with_events("30s", action="freeze", duration="20s"))
     running = start(directory, "run", "events.toml", "--only", "nginx,RR", "--out", "out")
-
-    def frozen():
-        states = (pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-                  for pid in processes(directory) if b"target" in words(pid))
-        return "T" in states
-
-    wait_for(frozen, 30, "a frozen server")
+    wait_for(lambda: any(is_stopped(pid) for pid in processes(directory) if b"target" in words(pid)), 30, "a frozen server")
     running.send_signal(end)
     running.communicate(timeout=30)
     nobody_left(directory)

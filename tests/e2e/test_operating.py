@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support.balancer import ON_NGINX, Balancer, binary, wait_for
+from support.balancer import ON_NGINX, Balancer, binary, read, wait_for
 from support.client import Client, get
 from support.expect import balanza_only
 
@@ -201,7 +201,7 @@ def test_worker_settings_are_obeyed(tmp_path):
     worker = wait_for(workers, what="the worker")[0]
     threads = [int(thread) for thread in os.listdir(f"/proc/{worker}/task")]
     named = [thread for thread in threads
-             if ON_NGINX or open(f"/proc/{worker}/task/{thread}/comm").read().startswith("worker 0")]
+             if ON_NGINX or read(f"/proc/{worker}/task/{thread}/comm").startswith("worker 0")]
     assert named and all(os.sched_getaffinity(thread) == {here[-1]} for thread in named)
     assert all(os.getpriority(os.PRIO_PROCESS, thread) == 7 for thread in named)
     assert os.readlink(f"/proc/{worker}/cwd") == "/"

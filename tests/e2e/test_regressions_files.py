@@ -1,6 +1,7 @@
 """Files: temporary ones where the configuration wants them, and configurations that are no files or never end."""
 
 import os
+import pathlib
 import pwd
 import resource
 import subprocess
@@ -62,9 +63,9 @@ def open_files(one, directory):
     """Names of open files below a directory, of all processes of the balancer."""
     found = []
     for pid in [one.process.pid, *children(one.process.pid)]:
-        for entry in os.listdir(f"/proc/{pid}/fd"):
+        for entry in pathlib.Path(f"/proc/{pid}/fd").glob("*"):
             try:
-                path = os.readlink(f"/proc/{pid}/fd/{entry}")
+                path = os.readlink(entry)
             except OSError:
                 continue
             if path.startswith(str(directory)):

@@ -2,13 +2,12 @@
 
 import concurrent.futures
 import os
-import pathlib
 import select
 import time
 
 import pytest
 
-from support.balancer import children, wait_for
+from support.balancer import children, read, wait_for
 from support.client import Client
 from support.expect import balanza_only
 from support.origin import answer, proxy
@@ -81,9 +80,9 @@ def test_client_leaves_an_event_stream(balancer, origin, before, leave, bufferin
 
 def work(pid):
     """What a process has used: seconds of processor time, and how often its threads went to sleep."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    sleeps = sum(int(line.split()[1]) for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status")
-                 for line in status.read_text().splitlines() if line.startswith("voluntary_ctxt_switches"))
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    sleeps = sum(int(line.split()[1]) for task in os.listdir(f"/proc/{pid}/task")
+                 for line in read(f"/proc/{pid}/task/{task}/status").splitlines() if line.startswith("voluntary_ctxt_switches"))
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), sleeps
 
 

@@ -154,7 +154,7 @@ class Balancer:
         if self.process.poll() is not None:
             raise AssertionError(f"the balancer ended with code {self.process.returncode}")
         # NGINX makes the file first and fills it then.
-        if not _read(self.dir / "balancer.pid"):
+        if not read(self.dir / "balancer.pid"):
             return False
         # The kernel takes connections before there is a worker.
         if "master_process off" not in self.text and not children(self.pid):
@@ -185,7 +185,7 @@ class Balancer:
         """Starts the binary again on the same sockets, and lets the old process finish what it has."""
         before = self.pid
         self.notify(signal.SIGUSR2)
-        wait_for(lambda: (self.dir / "balancer.pid.oldbin").exists() and _read(self.dir / "balancer.pid"),
+        wait_for(lambda: (self.dir / "balancer.pid.oldbin").exists() and read(self.dir / "balancer.pid"),
                  what="the new process")
         new = self.pid
         wait_for(lambda: children(new), what="the new worker")
@@ -216,11 +216,11 @@ class Balancer:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def error_log(self):
-        return _read(self.dir / "logs/error.log")
+        return read(self.dir / "logs/error.log")
 
     def access_log(self, name="access.log"):
         """The lines of an access log."""
-        return _read(self.dir / "logs" / name).splitlines()
+        return read(self.dir / "logs" / name).splitlines()
 
     def wait_log(self, count=1, name="access.log"):
         """Waits until the access log has so many lines (a line is written after the answer) and returns them."""
@@ -239,12 +239,13 @@ class Balancer:
         """Resident memory of all processes, in bytes."""
         page = os.sysconf("SC_PAGE_SIZE")
         pids = [self.process.pid, *children(self.process.pid)]
-        return sum(int(_read(f"/proc/{pid}/statm").split()[1]) * page for pid in pids)
+        pages = [read(f"/proc/{pid}/statm").split() for pid in pids]
+        return sum(int(counts[1]) * page for counts in pages if counts)
 
     def report(self):
         """What a reader of a failed test wants to see."""
         errors = [line for line in self.error_log().splitlines() if "[info]" not in line and "[notice]" not in line]
-        return "\n".join([f"configuration:\n{self.text}", f"stderr: {_read(self.dir / 'stderr.txt')}",
+        return "\n".join([f"configuration:\n{self.text}", f"stderr: {read(self.dir / 'stderr.txt')}",
                           "error log:", *errors[-30:], "access log:", *self.access_log()[-10:]])
 
 
@@ -255,7 +256,7 @@ class Adopted:
         self.pid, self.returncode = pid, None
 
     def poll(self):
-        stat = _read(f"/proc/{self.pid}/stat")
+        stat = read(f"/proc/{self.pid}/stat")
         if not stat or stat.rpartition(")")[2].split()[0] == "Z":
             self.returncode = 0
         return self.returncode
@@ -274,12 +275,12 @@ class Adopted:
 
 def anonymous(pid):
     """Memory of a process that no file backs, in KiB."""
-    return int(re.search(r"RssAnon:\s+(\d+)", _read(f"/proc/{pid}/status"))[1])
+    return int(re.search(r"RssAnon:\s+(\d+)", read(f"/proc/{pid}/status"))[1])
 
 
 def processor_time(pid):
     """Seconds that the threads of a process have run."""
-    spent = [_read(f"/proc/{pid}/task/{task}/schedstat").split() for task in os.listdir(f"/proc/{pid}/task")]
+    spent = [read(f"/proc/{pid}/task/{task}/schedstat").split() for task in os.listdir(f"/proc/{pid}/task")]
     return sum(int(one[0]) for one in spent if one) / 1e9
 
 
@@ -287,7 +288,7 @@ def children(pid):
     """Processes that this one started, and theirs. /proc/PID/task/PID/children may leave some out while others end."""
     started_by = {}
     for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and (stat := _read(f"/proc/{entry.name}/stat")):
+        if entry.name.isdigit() and (stat := read(f"/proc/{entry.name}/stat")):
             started_by.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
 
     def below(parent):
@@ -297,7 +298,8 @@ def children(pid):
     return below(pid)
 
 
-def _read(path):
+def read(path):
+    """The text of a file, or nothing if it or its process is gone."""
     try:
         return pathlib.Path(path).read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -80,7 +80,7 @@ def _kill_tree(pid):
     """Those below first, so that none is lost sight of."""
     try:
         below = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
+    except OSError:
         return
     for child in below:
         _kill_tree(int(child))
