@@ -89,7 +89,7 @@ def test_silent_clients_make_room(balancer, origin, requests):
     others = []
 
     def arrive():
-        others.append(Client(one.port, timeout=2))
+        others.append(Client(one.port))
         for _ in range(requests):
             assert others[-1].get().status == 200
 
@@ -98,7 +98,7 @@ def test_silent_clients_make_room(balancer, origin, requests):
             arrive()
         time.sleep(0.1)
         for _ in range(10):
-            assert get(one.port, timeout=3).status == 200
+            assert get(one.port).status == 200
             arrive()
     finally:
         for other in others:
@@ -211,7 +211,8 @@ def test_out_of_ports_counts_against_no_server(balancer, few_ports, held):
     one = balancer(proxy(held, server="listen unix:DIR/socket;"))
     few_ports(4)
     clients = ask_at_once(one, 12, one.dir / "socket")
-    wait_for(lambda: "99: Cannot assign requested address" in one.error_log(), what="the error")
+    wait_for(lambda: sum(client.answered(0.01) for client in clients) == 4, what="the refusals")
+    one.wait_error("99: Cannot assign requested address")
     held[0].go.set()
     found = statuses(clients)
     assert set(found) == {200, 502} and found.count(200) == 8, found

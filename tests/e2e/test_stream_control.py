@@ -49,13 +49,18 @@ def test_the_last_handler_counts(server):
 def test_download_rate(server):
     one = server(lambda sock: sock.sendall(b"x" * 90_000))
     streaming = Streaming(SERVER % (one.server, "proxy_download_rate 30k; proxy_timeout 500ms;"))
-    begun = time.monotonic()
-    with streaming.connect() as session:
-        assert session.rest() == b"x" * 90_000
+    # The server may begin to speak after proxy_timeout; a pause of the rate would come each time.
+    for attempt in range(1, 6):
+        begun = time.monotonic()
+        with streaming.connect() as session:
+            got = session.rest()
+        if got:
+            break
+    assert got == b"x" * 90_000
     # The first second's share comes at once, as in NGINX; the rest takes at least the two seconds that follow, one of
     # which may have begun before.
     assert time.monotonic() - begun > 0.9
-    assert streaming.lines(1)[0][:3] == ["200", "0", "90000"]
+    assert streaming.lines(attempt)[-1][:3] == ["200", "0", "90000"]
 
 
 def test_download_rate_with_a_variable(server):
@@ -78,22 +83,27 @@ def test_upload_rate(server):
         sock.sendall(b"all\n")
     one = server(handle)
     streaming = Streaming(SERVER % (one.server, "proxy_upload_rate 30k; proxy_timeout 500ms;"))
-    begun = time.monotonic()
-    with streaming.connect() as session:
-        session.send(b"y" * 90_000)
-        assert session.line() == b"all"
+    for _ in range(5):
+        begun = time.monotonic()
+        with streaming.connect() as session:
+            session.send(b"y" * 90_000)
+            said = session.line()
+        if said:
+            break
+    assert said == b"all"
     assert time.monotonic() - begun > 0.9
 
 
 def test_a_rate_limits_one_direction_only(server):
     one = server()
     streaming = Streaming(SERVER % (one.server, "proxy_upload_rate 1000000; proxy_download_rate 5;"))
+    begun = time.monotonic()
     with streaming.connect() as session:
         assert session.exactly(3) == b"s0\n"
-        begun = time.monotonic()
         session.send(b"12345")
         assert session.exactly(5) == b"12345"
-        assert time.monotonic() - begun > 0.2 or ON_NGINX
+        # It needs the share of the second second.
+        assert time.monotonic() - begun > 0.9 or ON_NGINX
 
 
 def test_sizes_of_sockets(server):
@@ -107,7 +117,7 @@ def test_sizes_of_sockets(server):
         streaming = Streaming(SERVER % (one.server, settings))
         with streaming.connect() as session:
             session.line()
-            session.sock.settimeout(0.5)
+            session.sock.settimeout(2)
             taken[name] = 0
             try:
                 while taken[name] < 64 << 20:

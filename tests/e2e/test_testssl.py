@@ -16,12 +16,12 @@ CHECKS = ["--protocols", "--std", "--fs", "--server-preference", "--vulnerable"]
 
 @balanza_only("what NGINX supports depends on its OpenSSL")
 @pytest.mark.skipif(not shutil.which("testssl"), reason="testssl.sh is not installed")
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(920)
 def test_defaults_have_no_finding(balancer, tmp_path):
     one = balancer(f"server {{ listen 127.0.0.1:PORT ssl; {certificate().directives()} }}")
     found = tmp_path / "found.json"
     command = ["testssl", "--quiet", "--warnings", "off", "--nodns", "none", "--ip", "127.0.0.1", "--jsonfile", str(found)]
-    done = subprocess.run([*command, *CHECKS, f"https://a.test:{one.port}/"], capture_output=True, text=True, timeout=400)
+    done = subprocess.run([*command, *CHECKS, f"https://a.test:{one.port}/"], capture_output=True, text=True, timeout=900)
     findings = json.loads(found.read_text())
     # What has no address is about the OpenSSL that testssl.sh uses.
     of_server = [finding for finding in findings if finding["ip"].endswith("127.0.0.1")]

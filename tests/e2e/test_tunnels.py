@@ -64,9 +64,9 @@ def test_many_websockets_at_once(balancer, websocket_server):
 
 
 def test_websocket_outlives_idle_reads_with_pings(balancer, websocket_server):
-    one = balancer(through(websocket_server, idle="2s"))
+    one = balancer(through(websocket_server, idle="4s"))
     with websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", ping_interval=0.5) as client:
-        time.sleep(2.6)
+        time.sleep(4.6)
         client.send("still here")
         assert client.recv(5) == "still here"
 

@@ -57,6 +57,9 @@ class Collector(Spans, GrpcServer):
 
     def export(self, request, context):
         self.gate.wait(60)
+        if not context.is_active():
+            # The exporter has given this request up.
+            return ExportTraceServiceResponse()
         self.metadata.append(dict(context.invocation_metadata()))
         if self.fails:
             context.abort(self.fails, "not now")
