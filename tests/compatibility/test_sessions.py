@@ -64,7 +64,7 @@ stream {
     server { listen 127.0.0.1:P5 proxy_protocol; set_real_ip_from 127.0.0.0/8; proxy_protocol on; proxy_pass 127.0.0.1:ONE; }
     server { listen 127.0.0.1:P6; ssl_preread on; proxy_pass $named; }
     server { listen 127.0.0.1:P7; limit_conn clients 1; proxy_pass 127.0.0.1:ONE; }
-    server { listen 127.0.0.1:P8; proxy_bind 127.0.0.44; proxy_timeout 300ms; proxy_pass 127.0.0.1:ONE; }
+    server { listen 127.0.0.1:P8; proxy_bind 127.0.0.44; proxy_timeout 3s; proxy_pass 127.0.0.1:ONE; }
     server { listen 127.0.0.1:P0 udp; proxy_pass datagrams; proxy_responses 1; }
     server { listen 127.0.0.1:P1 udp; proxy_pass 127.0.0.1:UONE; proxy_responses 0; proxy_timeout 200ms; }
     server { listen 127.0.0.1:P2 udp; proxy_pass datagrams; proxy_requests 2; proxy_responses 1; proxy_protocol on; }

@@ -26,7 +26,7 @@ FRONT = """
     limit_conn_zone $binary_remote_addr zone=address:1m;
     limit_req_zone $binary_remote_addr zone=rate:1m rate=1r/m;
     # The attackers are all there before the first of them has to go, also if the machine stands still for a second.
-    client_header_timeout 2s; client_body_timeout 2s; send_timeout 2s; proxy_buffering off;
+    client_header_timeout 3s; client_body_timeout 3s; send_timeout 3s; proxy_buffering off;
     log_format short '$remote_addr $status';
     server {
         listen 127.0.0.1:PORT;
@@ -38,7 +38,7 @@ FRONT = """
     }
 """ % (PLACES, PLACES)
 
-SLOW = ["slowhttptest", "-c", str(CONNECTIONS), "-r", "1000", "-l", "6", "-v", "0"]
+SLOW = ["slowhttptest", "-c", str(CONNECTIONS), "-r", "1000", "-l", "7", "-v", "0"]
 ATTACKS = {
     "flood": ["ab", "-q", "-c", "16", "-n", "2000", "http://127.0.0.1:{port}/login"],
     # Heads that never end.

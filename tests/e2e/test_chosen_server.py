@@ -13,6 +13,7 @@ from support.expect import balanza_only
 from support.http2_server import Http2Server
 from support.origin import Origin, answer, upstream
 from support.stream import Streaming, TcpServer
+from test_api import read
 from test_forward_proxy import forward, status
 
 pytestmark = balanza_only("only NGINX Plus has it")
@@ -34,7 +35,13 @@ def names():
 
 def front(directives, target="http://group", more=""):
     log = "log_format chosen '$status|$upstream_addr|$upstream_last_addr|$upstream_last_server_name';"
-    return f"{log} server {{ listen 127.0.0.1:PORT; access_log logs/access.log chosen; {more} location / {{ proxy_pass {target}; {directives} }} }}"
+    return f"{log} server {{ listen 127.0.0.1:PORT; access_log logs/access.log chosen; {more} location /api {{ access_log off; api; }} location / {{ proxy_pass {target}; {directives} }} }}"
+
+
+def knowing(one):
+    """The balancer, once it knows the addresses of both servers: its start waits for them for a second."""
+    wait_for(lambda: len(read(one.port, "/api/9/http/upstreams/group")["peers"]) == 2, what="the addresses")
+    return one
 
 
 def secure(name, handler="ok", asked=None):
@@ -52,7 +59,7 @@ TRUSTS = (f"proxy_ssl_verify on; proxy_ssl_trusted_certificate {authority().cert
 def test_each_server_shows_the_certificate_of_its_name(balancer):
     asked = {"a": [], "b": []}
     servers = [secure(f"{name}.test", name, asked[name]) for name in "ab"]
-    one = balancer(named(servers, head="keepalive 4;") + front(TRUSTS, "https://group"))
+    one = knowing(balancer(named(servers, head="keepalive 4;") + front(TRUSTS, "https://group")))
     assert {get(one.port).text for _ in range(8)} == {"a", "b"}
     assert set(asked["a"]) == {"a.test"} and set(asked["b"]) == {"b.test"}
     # Kept connections are those of the name.
@@ -63,7 +70,7 @@ def test_each_server_shows_the_certificate_of_its_name(balancer):
 
 def test_a_server_with_the_certificate_of_another_is_passed_over(balancer):
     wrong, right = secure("b.test", "wrong"), secure("b.test", "right")
-    one = balancer(named([wrong, right], parameters=["max_fails=0", "backup"]) + front(TRUSTS, "https://group"))
+    one = knowing(balancer(named([wrong, right], parameters=["max_fails=0", "backup"]) + front(TRUSTS, "https://group")))
     assert [get(one.port).text for _ in range(3)] == ["right"] * 3
     assert wrong.count == 0
     addresses = f"127.0.0.1:{wrong.port}, 127.0.0.1:{right.port}"
@@ -73,10 +80,10 @@ def test_a_server_with_the_certificate_of_another_is_passed_over(balancer):
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_request_for_each_server(balancer, dynamic):
     closes, good = Origin(lambda _, connection: connection.close()), Origin("good")
-    one = balancer(named([closes, good], parameters=["max_fails=0", "backup"]) + front(
+    one = knowing(balancer(named([closes, good], parameters=["max_fails=0", "backup"]) + front(
         "proxy_set_header Host $upstream_last_server_name; proxy_set_header X-To $upstream_last_addr;"
         "proxy_next_upstream error non_idempotent;"
-        f"proxy_request_dynamic {'on' if dynamic else 'off'};"))
+        f"proxy_request_dynamic {'on' if dynamic else 'off'};")))
     for method, body in (("GET", b""), ("POST", b"x" * 100_000)):
         assert get(one.port, "/uri?args", method, body=body).text == "good"
         request = good.last
@@ -91,16 +98,16 @@ def test_a_request_for_each_server(balancer, dynamic):
 
 def test_a_body_for_each_server(balancer):
     closes, good = Origin(lambda _, connection: connection.close()), Origin("good")
-    one = balancer(named([closes, good], parameters=["max_fails=0", "backup"]) + front(
-        "proxy_set_body 'to $upstream_last_server_name'; proxy_request_dynamic on;"))
+    one = knowing(balancer(named([closes, good], parameters=["max_fails=0", "backup"]) + front(
+        "proxy_set_body 'to $upstream_last_server_name'; proxy_request_dynamic on;")))
     assert get(one.port).text == "good"
     assert good.last.body == f"to b.test:{good.port}".encode()
 
 
 def test_a_request_for_each_server_of_grpc(balancer):
     servers = [Http2Server(b"a"), Http2Server(b"b")]
-    one = balancer(named(servers) + front("").replace("proxy_pass http://group;", (
-        "grpc_pass grpc://group; grpc_request_dynamic on; grpc_set_header X-Name $upstream_last_server_name;")))
+    one = knowing(balancer(named(servers) + front("").replace("proxy_pass http://group;", (
+        "grpc_pass grpc://group; grpc_request_dynamic on; grpc_set_header X-Name $upstream_last_server_name;"))))
     for _ in range(4):
         get(one.port)
     for name, server in zip("ab", servers):

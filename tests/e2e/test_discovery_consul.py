@@ -131,7 +131,7 @@ def test_stream(consul, tcp_servers):
     consul.register("db", 0, f"127.0.0.1:{servers[0].port}")
     one = Streaming(f"""upstream app {{ zone app 64k; discover consul {consul.url} service=db; }}
         server {{ listen 127.0.0.1:SPORT; proxy_pass app; }}""")
-    assert one.ask() == "s0"
+    wait_for(lambda: one.ask() == "s0", what="the first server")
     consul.register("db", 0, f"127.0.0.1:{servers[1].port}")
     wait_for(lambda: one.ask() == "s1", what="the other server")
 

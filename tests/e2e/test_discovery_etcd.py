@@ -112,6 +112,7 @@ def test_what_stays_keeps_its_counters(etcd, balancer):
     servers = named(2)
     etcd.put("/web/a", servers[0].server)
     one = balancer(with_api(f"{etcd.url} prefix=/web/"))
+    comes_to(one, "0")
     for _ in range(5):
         get(one.port)
     etcd.put("/web/b", servers[1].server)
@@ -134,6 +135,7 @@ def test_no_request_is_lost_while_servers_change(etcd, balancer):
     servers = named(3)
     etcd.put("/web/a", servers[0].server)
     one = balancer(upstream(f"{etcd.url} prefix=/web/"), workers=2)
+    comes_to(one, "0")
     statuses = collections.Counter()
     with Client(one.port) as client:
         for index in range(60):
@@ -227,7 +229,7 @@ def test_stream(etcd, tcp_servers):
     text = f"""upstream app {{ zone app 64k; discover etcd {etcd.url} prefix=/tcp/; }}
         server {{ listen 127.0.0.1:SPORT; proxy_pass app; }}"""
     one = Streaming(text)
-    assert one.ask() == "s0"
+    wait_for(lambda: one.ask() == "s0", what="the first server")
     etcd.put("/tcp/b", f"127.0.0.1:{servers[1].port}")
     etcd.delete("/tcp/a")
     wait_for(lambda: one.ask() == "s1", what="the other server")
@@ -240,7 +242,7 @@ def test_sources_names_and_servers_go_together(etcd, balancer):
     text = f"""upstream app {{ zone app 64k; server {servers[0].server};
         discover etcd {etcd.url} prefix=/one/ weight=2; discover etcd {etcd.url} prefix=/two/ backup; }}\n{SERVER}"""
     one = balancer(text)
-    assert seen(one) == {"0": 4, "1": 8}
+    wait_for(lambda: seen(one) == {"0": 4, "1": 8}, what="the servers of both")
     # A reload without one of the sources.
     one.reload(text.replace(f"discover etcd {etcd.url} prefix=/one/ weight=2;", ""))
     comes_to(one, "0")

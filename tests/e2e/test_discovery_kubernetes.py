@@ -166,7 +166,7 @@ def test_sessions_of_stream(kubernetes, tcp_servers):
     kubernetes.apply("db-a", [f"127.0.0.1:{servers[0].port}"], service="db")
     one = Streaming(f"""upstream app {{ zone app 64k; discover kubernetes {kubernetes.url} service=default/db; }}
         server {{ listen 127.0.0.1:SPORT; proxy_pass app; }}""")
-    assert one.ask() == "s0"
+    wait_for(lambda: one.ask() == "s0", what="the first server")
     kubernetes.apply("db-a", [f"127.0.0.1:{servers[1].port}"], service="db")
     wait_for(lambda: one.ask() == "s1", what="the other server")
 

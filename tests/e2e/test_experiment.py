@@ -149,7 +149,8 @@ def test_a_guard_ends_it_and_the_method_comes_back():
         server.stop()
 
 
-@pytest.mark.parametrize("patience", [10, 0.2], ids=["clients that wait", "clients that go away"])
+# A busy machine may hold up the good server for some tenths of a second.
+@pytest.mark.parametrize("patience", [10, 1], ids=["clients that wait", "clients that go away"])
 def test_a_server_that_does_not_answer_is_found_out(patience):
     """Its attempts end after their block, by a time-out that is longer than the washout, or with the client."""
     good, silent = FastServer("good"), socket.create_server(("127.0.0.1", 0), backlog=1024)

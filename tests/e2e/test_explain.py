@@ -90,7 +90,7 @@ def test_what_took_the_time(advised, origin):
     asking.start()
     wait_for(lambda: slow.count == 1, what="the request")
     # Longer than anything else on its way, also on a busy machine.
-    time.sleep(1.5)
+    time.sleep(3)
     gate.set()
     asking.join()
     number = one.wait_log(1, "explain.log")[0].split()[1]

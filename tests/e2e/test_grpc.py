@@ -98,8 +98,8 @@ def test_a_deadline(balancer):
     b = balancer(passed([one]))
     with Calls(b.port) as calls:
         # Time enough to reach the server.
-        assert code(lambda: calls.slow(b"30", timeout=2)) == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert one.calls[0][2] <= 2, "the server knows it"
+        assert code(lambda: calls.slow(b"30", timeout=5)) == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert one.calls[0][2] <= 5, "the server knows it"
     assert one.cancelled.wait(20)
 
 
@@ -291,7 +291,7 @@ def test_grpc_by_http_1(balancer):
 def test_a_client_that_is_silent(balancer):
     """`client_body_timeout` holds between the messages of a client."""
     one = GrpcServer()
-    b = balancer(passed([one], "client_body_timeout 2s;"))
+    b = balancer(passed([one], "client_body_timeout 4s;"))
     messages = queue.Queue()
     with Calls(b.port) as calls:
         answers = calls.both(iter(messages.get, None), timeout=20)

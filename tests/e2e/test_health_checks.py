@@ -343,8 +343,9 @@ def test_an_unhealthy_server_stays_so_over_a_reload_and_is_free_without_checks(b
     one.reload(checks("", servers=servers, more="proxy_set_header X-Generation 2;"))
     wait_for(lambda: servers[0].checks[-1][0]["X-Generation"] == "2", what="a check of the new configuration")
     assert tally(ask(one, 20), 2) == [0, 20]
+    one.reload(proxy(servers, head=ZONE, server="location = /new { return 204; }"))
+    wait_for(lambda: get(one.port, "/new").status == 204, what="the reload")
     gate.set()
-    one.reload(proxy(servers, head=ZONE))
     goes_to(one, [True, True])
     seen = len(servers[0].checks)
     time.sleep(0.2)

@@ -170,7 +170,7 @@ def test_no_error_under_valgrind(nginx):
     one.notify(signal.SIGHUP)
     wait_for(lambda: len(set(one.workers_now()) - before) >= 2, seconds=60, what="new workers")
     time.sleep(2)
-    assert [get(one.port, f"/{name}").status for name in "bcdefx"] == [200] * 6
+    assert [get(one.port, f"/{name}", timeout=60).status for name in "bcdefx"] == [200] * 6
     one.stop(signal.SIGQUIT, seconds=60)
     logs = {path.name: path.read_text() for path in (one.dir / "logs").glob("valgrind.*")}
     assert len(logs) >= 5, list(logs)
@@ -238,6 +238,8 @@ def test_reloads_give_back_what_they_replace(nginx):
         before = set(one.workers_now())
         one.notify(signal.SIGHUP)
         wait_for(lambda: one.workers_now() and reloaded(one, before), what="new workers")
+        # A worker that serves has all of its memory.
+        assert get(one.port).status == 200
 
     count = len(mappings())
     assert count >= 1

@@ -119,11 +119,10 @@ class Day:
     def renew_certificate(self, event):
         self.serials.append(self.farm.renew())
         self.reload(event)
-        # Handshakes that begin now have the new one; a busy client may still finish earlier ones.
-        reloaded = time.monotonic()
-        seen = wait_for(lambda: {serial for began, serial in self.farm.certificates if began > reloaded}, 60, "a handshake")
-        if seen != {self.serials[-1]}:
-            raise AssertionError(f"clients saw the certificates {seen}, not {self.serials[-1]}")
+        # Handshakes that begin now have the new one, but for those at a thread that comes to the reload a moment later.
+        reloaded, new = time.monotonic(), [self.serials[-1]] * 3
+        wait_for(lambda: [serial for began, serial in list(self.farm.certificates) if began > reloaded][-3:] == new, 60,
+                 "handshakes with the new certificate")
         return "another certificate for the same name, `-s reload`: new handshakes have it"
 
     @staticmethod
@@ -164,7 +163,7 @@ class Day:
             if name in named:
                 self.farm.move_name([other for other in named if other != name])
             # What was chosen before is on its way.
-            time.sleep(0.2)
+            time.sleep(0.5)
             self.farm.apps[name].stop()
             self.farm.apps[name].start()
             for upstream in ("app", "lines", "datagrams"):
@@ -216,7 +215,7 @@ class Day:
         for name in farms.MORE:
             address = self.farm.apps[name].http
             self.farm.operate("drain", "app", name)
-            time.sleep(0.2)
+            time.sleep(0.5)
             self.farm.api("DELETE", f"http/upstreams/app/servers/{self.farm.number_of('app', address)}")
             self.farm.apps[name].stop()
         return "the two are drained and removed, by the API"

@@ -105,7 +105,7 @@ fn a_plan_is_run() {
     assert_eq!(kept.environment, outcome.environment);
     for run in &kept.runs {
         let cell = &run.cell;
-        assert!(run.measured.answered > 10 && run.measured.errors.is_empty(), "{cell}: {:?}", run.measured);
+        assert!(run.measured.answered > 0 && run.measured.errors.is_empty(), "{cell}: {:?}", run.measured);
         let answered = run.measured.answered;
         let roles: Vec<Role> = run.processes.iter().map(|process| process.role).collect();
         match (cell.algorithm.as_str(), &shares(run)[..]) {

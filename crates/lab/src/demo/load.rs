@@ -267,8 +267,8 @@ mod tests {
     async fn it_sends_at_its_rate_from_many_addresses_and_ends() {
         let target = Target { name: "s2".into(), listen: ([127, 0, 0, 1], 0).into(), ..Target::default() };
         let handle = target.spawn().unwrap();
-        let load = Load::start(handle.address(), 400, None);
         let begin = Instant::now();
+        let load = Load::start(handle.address(), 400, None);
         let counts = loop {
             tokio::time::sleep(Duration::from_millis(10)).await;
             let counts = load.counts();

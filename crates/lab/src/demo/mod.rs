@@ -420,7 +420,7 @@ mod tests {
     #[tokio::test]
     async fn a_small_terminal_shows_introduction_and_table() {
         for algorithm in ["round_robin", "hash $request_uri consistent"] {
-            let text = shown(&options(algorithm), true, 5).await.unwrap();
+            let text = shown(&options(algorithm), true, 10).await.unwrap();
             let (before, _) = text.split_once("\x1b[?7l").unwrap();
             assert!(before.lines().count() <= 8, "{before}");
             // The tests' own program has a longer path than any that is typed.

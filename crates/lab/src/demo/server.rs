@@ -120,9 +120,11 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    fn answer(server: &Server) -> Option<String> {
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn answer(server: &Server, patience: Duration) -> Option<String> {
         let mut stream = TcpStream::connect(server.address()).ok()?;
-        stream.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+        stream.set_read_timeout(Some(patience)).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
@@ -133,19 +135,19 @@ mod tests {
     fn a_server_can_be_slow_silent_gone_and_back() {
         let mut server = Server::start(([127, 0, 0, 1], 0).into(), 1).unwrap();
         assert_eq!((server.name(), server.speed(), server.capacity()), ("s2", 0.5, 200.0));
-        assert!(answer(&server).unwrap().starts_with("HTTP/1.1 200"));
+        assert!(answer(&server, 30 * SECOND).unwrap().starts_with("HTTP/1.1 200"));
         server.set(Condition::Slow).unwrap();
         assert_eq!((server.speed(), server.capacity()), (0.125, 50.0));
         server.set(Condition::Stopped).unwrap();
         let mut waiting = TcpStream::connect(server.address()).unwrap();
         waiting.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        assert_eq!((answer(&server), server.capacity()), (None, 0.0));
+        assert_eq!((answer(&server, SECOND), server.capacity()), (None, 0.0));
         assert!(server.stats().queued >= 1, "at least the request that has not gone away");
         server.set(Condition::Killed).unwrap();
         assert!(TcpStream::connect(server.address()).is_err());
         assert_eq!(server.stats().requests, 1);
         server.set(Condition::Well).unwrap();
-        assert!(answer(&server).unwrap().contains("s2"));
+        assert!(answer(&server, 30 * SECOND).unwrap().contains("s2"));
         assert_eq!(server.stats().requests, 2, "both lives count");
     }
 

@@ -256,7 +256,8 @@ mod tests {
         let process = spawn(directory.path(), "while :; do :; done");
         let pid = process.pid();
         let mut watch = Watch::new(vec![("gone".into(), Role::Server, pid)]);
-        until(|| crate::process::usage(pid).unwrap().time() > 0.3);
+        let before = crate::process::usage(pid).unwrap().time();
+        until(|| crate::process::usage(pid).unwrap().time() > before + 0.3);
         watch.look();
         drop(process);
         watch.look();
@@ -274,7 +275,8 @@ mod tests {
         };
         let first = busy();
         let mut watch = Watch::new(vec![("busy".into(), Role::Server, first.pid())]);
-        used_more_than(&first, 0.3);
+        let before = crate::process::usage(first.pid()).unwrap().time();
+        used_more_than(&first, before + 0.3);
         watch.look();
         drop(first);
         let second = busy();

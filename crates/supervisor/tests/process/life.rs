@@ -71,8 +71,8 @@ fn a_shutdown_timeout_ends_a_graceful_shutdown() {
     let mut running = Running::start("worker_shutdown_timeout 300ms;");
     let mut client = running.connect().unwrap();
     client.ask().unwrap();
-    running.signal(Signal::SIGQUIT);
     let start = Instant::now();
+    running.signal(Signal::SIGQUIT);
     assert!(running.exit().success());
     assert!(start.elapsed() > Duration::from_millis(200), "{:?}", start.elapsed());
 }
@@ -164,8 +164,8 @@ fn a_port_in_use_is_tried_five_times() {
     running.exit();
     let text = fs::read_to_string(running.path("test.conf")).unwrap();
     fs::write(running.path("test.conf"), text.replace(&format!(":{}", running.port), &format!(":{port}"))).unwrap();
-    let mut child = Running::command(running.directory.path(), &crate::running::program()).spawn().unwrap();
     let start = Instant::now();
+    let mut child = Running::command(running.directory.path(), &crate::running::program()).spawn().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
     let mut errors = String::new();
