@@ -114,8 +114,7 @@ def test_a_second_server_answers(balancer, pair):
     after = hedges(one)
     assert (after["sent"] - before["sent"], after["won"] - before["won"]) == (5, 5)
     # What was given up is closed, and nobody's failure.
-    wait_for(pair[0].has_lost_all, what="the end of the connections")
-    assert len(pair[0].held) == 5
+    wait_for(lambda: len(pair[0].held) == 5 and pair[0].has_lost_all(), what="the end of the five connections")
     is_idle(one)
     assert states(one) == ["up", "up"] and peers(one, "fails") == [0, 0]
     # The first server is still the first.
@@ -203,6 +202,7 @@ def test_a_body_that_was_buffered_is_sent_twice(balancer, pair):
     pair[0].gate.clear()
     body = bytes(range(256)) * 500
     assert get(one.port, "/this", "PUT", body=body, timeout=60).body == b"1"
+    wait_for(lambda: pair[0].held, what="the request at the first server")
     assert [request.body == body for request, _ in pair[0].held] == [True]
     assert pair[1].requests[-1].body == body
 

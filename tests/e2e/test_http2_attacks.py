@@ -151,7 +151,7 @@ def test_frames_without_content_end_the_connection(balancer, name, flood):
 
 def test_clients_that_do_not_read_hold_little(balancer):
     """100 requests for large answers, and a window of nothing: memory is bounded and the streams end."""
-    one = balancer("send_timeout 1s; " + server("root html;"))
+    one = balancer("send_timeout 3s; " + server("root html;"))
     (one.dir / "html/file").write_bytes(bytes(1 << 20))
     get(one.port, "/file")
     before, cost = one.rss(), Cost(one)

@@ -372,7 +372,7 @@ def test_timeouts(balancer):
     b = balancer(proxied([one], "proxy_read_timeout 300ms;"))
     assert get(b.port, timeout=25).status == 504
     assert "upstream timed out (110: Connection timed out) while reading response header" in b.error_log()
-    wait_for(lambda: one.requests[0].reset_code is not None)
+    wait_for(lambda: one.requests and one.requests[0].reset_code is not None, what="the reset")
 
 
 def test_a_client_that_goes_away(balancer):

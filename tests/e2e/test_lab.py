@@ -292,8 +292,8 @@ def test_peers_that_are_not_installed(directory):
 EVENTS = """
 events = [
     {{ at = "200ms", do = "deploy" }},
-    {{ at = "900ms", do = "kill", servers = ["slow"], duration = "200ms" }},
-    {{ at = "900ms", do = "{action}", servers = ["fast"], duration = "{duration}" }},
+    {{ at = "4s", do = "kill", servers = ["slow"], duration = "200ms" }},
+    {{ at = "4s", do = "{action}", servers = ["fast"], duration = "{duration}" }},
 ]
 
 [[algorithms]]"""
@@ -307,7 +307,7 @@ def with_events(load, **event):
 
 
 def test_servers_come_and_go_by_plan(directory):
-    (directory / "events.toml").write_text(with_events("2700ms", action="freeze", duration="300ms"))
+    (directory / "events.toml").write_text(with_events("8s", action="freeze", duration="300ms"))
     _, error = lab(directory, "run", "events.toml", "--only", "RR", "--only", "system=balanza,system=haproxy",
                    "--out", "out")
     assert "trying again" not in error, error
@@ -324,15 +324,15 @@ def test_servers_come_and_go_by_plan(directory):
         # All processes of a server count together.
         assert sorted(process["name"] for process in run["processes"] if process["role"] == "server") == ["fast", "slow"]
     report = (directory / "out/report.md").read_text()
-    assert "| 0.90 s | fast | is frozen |" in report and "stops gracefully" in report, report
-    assert "at 900ms: freeze fast for 300ms" in lab(directory, "show", "events.toml")[0]
+    assert "| 4.00 s | fast | is frozen |" in report and "stops gracefully" in report, report
+    assert "at 4s: freeze fast for 300ms" in lab(directory, "show", "events.toml")[0]
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_a_lab_that_ends_early_leaves_no_frozen_server(directory, end):
     (directory / "events.toml").write_text(with_events("30s", action="freeze", duration="20s"))
     running = start(directory, "run", "events.toml", "--only", "nginx,RR", "--out", "out")
-    wait_for(lambda: any(is_stopped(pid) for pid in processes(directory) if b"target" in words(pid)), 30, "a frozen server")
+    wait_for(lambda: any(is_stopped(pid) for pid in processes(directory) if b"target" in words(pid)), 60, "a frozen server")
     running.send_signal(end)
     running.communicate(timeout=30)
     nobody_left(directory)

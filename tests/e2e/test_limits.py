@@ -14,7 +14,7 @@ from support.origin import answer, proxy, upstream
 
 
 def test_client_header_timeout(balancer, origin):
-    one = balancer(proxy([origin()], server="client_header_timeout 500ms;"))
+    one = balancer(proxy([origin()], server="client_header_timeout 2s;"))
     begin = time.monotonic()
     with Client(one.port, timeout=10) as client:
         client.send("GET / HTTP/1.1\r\nHost: a\r\n")
@@ -26,14 +26,15 @@ def test_client_header_timeout(balancer, origin):
 
 def test_client_header_timeout_is_for_the_whole_head(balancer, origin):
     one = balancer(proxy([origin()], server="client_header_timeout 600ms;"))
+    begun = time.monotonic()
     with Client(one.port, timeout=5) as client:
-        sent, begun = 0, time.monotonic()
+        sent = 0
         with pytest.raises(OSError):
             client.send("GET / HTTP/1.1\r\n")
-            for sent in range(30):
+            for sent in range(90):
                 client.send(f"X-{sent}: drip\r\n")
                 time.sleep(0.1)
-        assert sent < 25 and time.monotonic() - begun >= 0.6
+        assert sent < 85 and time.monotonic() - begun >= 0.6
 
 
 def test_client_body_timeout(balancer, origin):

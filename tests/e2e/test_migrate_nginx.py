@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support.balancer import binary, wait_for
+from support.balancer import binary, children, read, wait_for
 from support.expect import balanza_only
 from support.ports import free_port
 
@@ -78,6 +78,11 @@ class Nginx:
             done = subprocess.run(["bash", "-c", step["command"]], capture_output=True, text=True, timeout=60,
                                   env=self.environment, cwd="/")
             assert done.returncode == 0, (step, done.stdout, done.stderr, self.log())
+
+    def workers(self):
+        """The worker processes of the old NGINX."""
+        old = self.pid(".oldbin")
+        return [pid for pid in (children(old) if old else []) if read(f"/proc/{pid}/cmdline").startswith("nginx: worker")]
 
     def log(self):
         return (self.dir / "logs/error.log").read_text()
@@ -172,6 +177,7 @@ def test_over_and_back_without_a_refused_connection(nginx, options):
     try:
         load.wait("nginx")
         one.do(page["over"])
+        wait_for(lambda: not one.workers(), what="the end of NGINX's workers")
         wait_for(lambda: one.server() == "balanza", what="Balanza")
         load.wait("balanza")
         lost = [load.lost()]

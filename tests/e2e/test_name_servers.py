@@ -104,7 +104,7 @@ def test_sessions_to_a_host_that_a_variable_names():
     servers = [TcpServer("a")]
     port = servers[0].port
     with Scripted({("127.0.0.1.example", "A"): ["127.0.0.1"], ("127.0.0.1.bad.example", "A"): SERVFAIL}, ttl=60) as dns:
-        streaming = Streaming(f"""resolver {dns.address} ipv6=off; resolver_timeout 2s;
+        streaming = Streaming(f"""resolver {dns.address} ipv6=off; resolver_timeout 8s;
 server {{ listen 127.0.0.1:SPORT; proxy_pass $remote_addr.example:{port}; }}
 server {{ listen 127.0.0.2:SPORT; proxy_pass $remote_addr.bad.example:{port}; }}
 server {{ listen 127.0.0.3:SPORT; proxy_pass $remote_addr.none.example:{port}; }}

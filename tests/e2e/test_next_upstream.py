@@ -12,7 +12,7 @@ from support.expect import here
 from support.origin import answer, proxy
 
 # Long enough for a server of the tests to answer on a busy machine.
-QUICK = "proxy_read_timeout 1s; proxy_connect_timeout 1s;"
+QUICK = "proxy_read_timeout 2500ms; proxy_connect_timeout 2500ms;"
 
 
 def closing(request, connection):
@@ -43,7 +43,8 @@ def pair(balancer, origin, failure, options="", method="GET", body=b"", **more):
     """A server that fails and one that works; returns the response and both servers."""
     bad, good = origin(FAILURES[failure]), origin(answer("good"))
     # The first server is tried first: the other one is its backup.
-    one = balancer(proxy([bad, good], parameters=["max_fails=0", "backup"], location=QUICK + options, **more))
+    location = (QUICK if failure == "timeout" else "") + options
+    one = balancer(proxy([bad, good], parameters=["max_fails=0", "backup"], location=location, **more))
     response = get(one.port, "/", method, body=body)
     return one, response, bad, good
 
@@ -128,12 +129,12 @@ def test_tries(balancer, origin, tries, used):
 
 def test_timeout_of_all_tries(balancer, origin):
     def late(request, connection):
-        time.sleep(3)
+        time.sleep(4)
         connection.close()
 
     servers = [origin(late) for _ in range(6)]
-    one = balancer(proxy(servers, location="proxy_next_upstream_timeout 4500ms;"))
-    assert get(one.port).status == 502
+    one = balancer(proxy(servers, location="proxy_next_upstream_timeout 6s;"))
+    assert get(one.port, timeout=40).status == 502
     assert sum(server.count for server in servers) == 2
 
 
@@ -171,11 +172,11 @@ def test_read_timeout_counts_between_reads(balancer, origin):
     def steady(request, connection):
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
         for byte in b"01234567":
-            time.sleep(0.3)
+            time.sleep(0.8)
             connection.send(bytes([byte]))
 
     # All of it takes longer than the timeout.
-    assert get(balancer(proxy([origin(steady)], location="proxy_read_timeout 2s;")).port).text == "01234567"
+    assert get(balancer(proxy([origin(steady)], location="proxy_read_timeout 5s;")).port).text == "01234567"
 
 
 def test_connect_timeout(balancer, origin):

@@ -340,7 +340,8 @@ def test_bound_requests_are_not_hedged(balancer):
 
     def gated(server):
         def handle(request, connection):
-            if not gate.is_set():
+            # Those for "/" only make the times known; one may be late, and hedged.
+            if not gate.is_set() and request.target != "/":
                 held.append((server, request["X-Client"]))
                 gate.wait(60)
             return server.handle(request, connection)
@@ -354,9 +355,9 @@ def test_bound_requests_are_not_hedged(balancer):
         assert ann.prove().text == "ann"
         wait_for(lambda: eve.go() and own(one)["hedge"].get("after") is not None, what="the times to be known")
         gate.clear()
-        eve.ask()
+        eve.ask(target="/this")
         wait_for(lambda: len(held) == 2, what="the second attempt")
-        ann.ask()
+        ann.ask(target="/this")
         wait_for(lambda: len(held) == 3, what="the request")
         # As long as a second attempt of the other one has taken, many times over.
         time.sleep(1)

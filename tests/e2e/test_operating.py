@@ -111,7 +111,7 @@ def test_a_compressed_access_log(parameters):
         for i in range(1500):
             client.send(f"GET /{i} HTTP/1.1\r\nHost: a\r\n\r\n")
             client.response()
-    one.stop()
+    one.stop(signal.SIGQUIT)
     lines = gzip.decompress((one.dir / "logs/a.gz").read_bytes()).decode().splitlines()
     assert lines == [f"/{i}" for i in range(1500)]
 
@@ -180,6 +180,8 @@ def test_diagnostics_for_programs(tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGTERM])
 def test_the_end_of_a_worker_is_logged(how):
     one = Balancer("server { listen 127.0.0.1:PORT; return 204; }", main="error_log logs/notice.log notice;")
+    # A worker that has not started does not end within the second that it has.
+    assert get(one.port).status == 204
     one.process.send_signal(how)
     one.process.wait(20)
     log = (one.dir / "logs/notice.log").read_text()

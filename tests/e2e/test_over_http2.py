@@ -22,10 +22,11 @@ TESTS = {
 
 @balanza_only("no HTTP/2 on the same port")
 @pytest.mark.skipif(over_http2.CHOSEN, reason="all tests do")
+@pytest.mark.timeout(500)
 def test_the_same_answers_over_http2():
     chosen = [f"{file}::test_{name}" for file, names in TESTS.items() for name in names]
     ran = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:xdist", "-o", "addopts=-q --tb=short -p no:cacheprovider", *chosen],
-                         cwd=ROOT / "tests/e2e", env={**os.environ, "CLIENT_HTTP": "2"}, capture_output=True, text=True, timeout=110)
+                         cwd=ROOT / "tests/e2e", env={**os.environ, "CLIENT_HTTP": "2"}, capture_output=True, text=True, timeout=480)
     assert ran.returncode == 0, ran.stdout[-6000:]
     over, instead = map(int, re.search(r"requests: (\d+) by HTTP/2, (\d+) by HTTP/1", ran.stdout).groups())
     assert over > instead, ran.stdout

@@ -272,7 +272,8 @@ def test_a_limit_is_found_by_measuring(balancer):
 
 def test_a_limit_grows_while_it_is_used(balancer):
     shop = Shop(1000)
-    one = farm(balancer, [shop], "concurrency initial=5 requests=20; queue 100;")
+    # Clients and server are one process here, which a busy machine makes slower with each request at a time.
+    one = farm(balancer, [shop], "concurrency initial=5 requests=20 tolerance=300; queue 100;")
     assert shop.most(one, 4, 80) <= 4
     # How many of 40 clients are here at a time depends on the machine, so the limit itself is looked at.
     wait_for(lambda: shop.most(one, 40, 400) and own(one)["servers"][0]["limit"] >= 35, what="a greater limit", seconds=60)

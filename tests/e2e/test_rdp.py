@@ -102,12 +102,12 @@ def test_a_request_in_pieces(farm):
 
 
 def test_clients_who_say_nothing_or_too_much(farm):
-    streaming = Streaming(upstream(farm, "hash $rdp_cookie;") .replace("proxy_pass", "preread_timeout 300ms; "
+    streaming = Streaming(upstream(farm, "hash $rdp_cookie;") .replace("proxy_pass", "preread_timeout 2s; "
                           "preread_buffer_size 20; proxy_pass"), log=LOG)
+    begun = time.monotonic()
     with streaming.connect() as session:
-        begun = time.monotonic()
         assert session.rest() == b"", "nobody speaks first"
-        assert 0.25 < time.monotonic() - begun < 9
+        assert 1.9 < time.monotonic() - begun < 9
     with streaming.connect() as session:
         session.send(user("alice")[:10])
         assert session.rest() == b""

@@ -43,7 +43,11 @@ def test_decoded_text_is_escaped(balancer, origin, way):
         os.makedirs(bytes(one.dir / "html/e") + urllib.parse.unquote_to_bytes("/" + FORGED))
     request(one.port, "/e/" + FORGED + end)
     if way == "dynamic log":
-        text = wait_for(lambda: (one.dir / "stderr.txt").read_bytes() + one.error_log().encode(), what="a complaint")
+        def complaint():
+            text = (one.dir / "stderr.txt").read_bytes() + (one.dir / "logs/error.log").read_bytes()
+            return b'open() "' in text and b"failed (" in text and text
+
+        text = wait_for(complaint, what="a complaint")
     else:
         one.wait_error(re.escape(message))
         text = (one.dir / "logs/error.log").read_bytes()

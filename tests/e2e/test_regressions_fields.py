@@ -36,7 +36,7 @@ def test_no_field_comes_from_the_path(balancer, origin, way, end):
         return answer("x")
 
     one = balancer(proxy([origin(handle)], server=SPLITTING[way]))
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         fields = [("Connection", "close, TE"), ("TE", "trailers")]
         data = client.request(target=f"/crlf{end}Set-Cookie:%20a=b", headers=fields).rest()
     assert data.startswith(b"HTTP/1.1 ")
@@ -51,7 +51,7 @@ def test_no_field_comes_from_the_path(balancer, origin, way, end):
 def test_no_field_reaches_the_server_from_the_path(balancer, origin, options):
     server = origin()
     one = balancer(proxy([server], server=f"location /crlf {{ {options} }}"))
-    response = get(one.port, "/crlf%0d%0aX-Admin:%20yes", timeout=3)
+    response = get(one.port, "/crlf%0d%0aX-Admin:%20yes")
     assert response is not None
     for connection in server.connections:
         assert not re.search(rb"[\r\n]X-Admin", connection.seen), connection.seen
@@ -70,7 +70,7 @@ def protected(balancer, origin, target, headers=()):
     (one.dir / "html/prot/a b.txt").write_text("a file")
     (one.dir / "html/secret.txt").write_text("secret")
     one.start()
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         first = client.get()
         assert client.get().body == first.body
     return first
@@ -135,7 +135,7 @@ def test_an_intercepted_401_keeps_the_challenge(balancer, origin):
 def test_covered_redirect_leaves_no_location(balancer, page, status):
     one = balancer(f"server {{ listen 127.0.0.1:PORT; {page}"
                    "location /r { error_page 302 /page; return 302 /elsewhere; } }")
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         for _ in range(2):
             response = client.get("/r")
             assert response.status == status and response["Location"] is None

@@ -52,7 +52,7 @@ def test_part_of_a_streamed_body_is_not_sent_elsewhere(balancer, origin, way, co
     if coding == "chunked":
         parts = [b"%x\r\n%s\r\n" % (len(part), part) for part in parts]
         parts[1] += b"0\r\n\r\n"
-    with Client(one.port, timeout=4) as client:
+    with Client(one.port) as client:
         client.send(f"PUT / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n".encode() + parts[0])
         assert died.wait(5)
         time.sleep(0.1)
@@ -69,7 +69,7 @@ def test_part_of_a_streamed_body_is_not_sent_elsewhere(balancer, origin, way, co
 def test_head_that_became_a_get_has_no_body(balancer, origin, data):
     server = origin(data)
     one = balancer(proxy([server], location="proxy_method GET;", server=SECOND_LOCATION))
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         for _ in range(2):
             head, second = both(client, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD")
             assert head.status == 200 and second.text == "second"
@@ -83,12 +83,12 @@ def test_head_that_became_a_get_has_no_body(balancer, origin, data):
 def test_get_that_became_a_head_is_complete(balancer, origin, data):
     server = origin(lambda request, connection: data)
     one = balancer(proxy([server], location="proxy_method HEAD;", server=SECOND_LOCATION))
-    with Client(one.port, timeout=2) as client:
+    with Client(one.port) as client:
         response = client.get()
         assert response.status in (200, 502)
         # Read by its own framing: a promise of bytes that never come would have ended in an error.
         assert response.status == 502 or response.body == b""
-    with Client(one.port, timeout=2) as client:
+    with Client(one.port) as client:
         response, second = both(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert response.body == b"" or response.status == 502
         assert second is None or second.text == "second"
@@ -116,7 +116,7 @@ def test_status_204_has_no_body(balancer, origin, page, method):
                          "location /e/ { error_page 404 =204 /page; return 404; }"), start=False)
     (one.dir / "html/page.txt").write_text("BODY")
     one.start()
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         for _ in range(2):
             response, second = both(client, f"{method} /e/{page.split()[0]} HTTP/1.1\r\nHost: a\r\n\r\n", method)
             assert response.status == 204
@@ -131,7 +131,7 @@ def test_error_page_that_was_not_modified(balancer, origin, equals):
                     if request["If-None-Match"] else answer("page"))
     one = balancer(proxy([server], server=f"{SECOND_LOCATION} location /none {{ error_page 404 {equals} /page;"
                          "return 404; }"))
-    with Client(one.port, timeout=2) as client:
+    with Client(one.port) as client:
         for _ in range(2):
             response, second = both(client, 'GET /none HTTP/1.1\r\nHost: a\r\nIf-None-Match: "a"\r\n\r\n')
             assert response.body == b"" or b"<html>" in response.body, "a page without a server's body, or our own"
@@ -143,7 +143,7 @@ def test_error_page_that_was_not_modified(balancer, origin, equals):
 def test_unasked_body_of_an_expecting_client(balancer, status):
     """A `return` with a text asks for the body, an error does not. Whether the body follows is open, so the connection cannot be used again, and the answer says so."""
     one = balancer(f"server {{ listen 127.0.0.1:PORT; location / {{ return {status}; }} }}")
-    with Client(one.port, timeout=2) as client:
+    with Client(one.port) as client:
         client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
         response = client.response()
         assert response.status == status and response.interim == []
@@ -154,7 +154,7 @@ def test_unasked_body_of_an_expecting_client(balancer, status):
 @pytest.mark.parametrize("body", ["zz\r\n", "-1\r\n", "\r\n", "4;\0\r\nabcd\r\n", "4\nabcd\n0\n\n"])
 def test_malformed_first_chunk(balancer, origin, body):
     one = balancer(proxy([origin(CHUNKED + body.encode())]))
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         for _ in range(2):
             response = client.get()
             assert response.status == 502 and response["Transfer-Encoding"] is None
@@ -183,7 +183,7 @@ def test_body_behind_the_largest_head(balancer, origin, limits, buffering):
                          f"proxy_set_header Content-Length $content_length; proxy_request_buffering {buffering};"))
 
     def accepted(size):
-        with Client(one.port, timeout=3) as client:
+        with Client(one.port) as client:
             return client.send(head_of(size, 0)).response().status == 200
 
     good, bad = 2000, 200_000
@@ -192,7 +192,7 @@ def test_body_behind_the_largest_head(balancer, origin, limits, buffering):
         good, bad = (middle, bad) if accepted(middle) else (good, middle)
     for size in (good, good - 1, good - 3):
         for pause in (0, 0.05):
-            with Client(one.port, timeout=3) as client:
+            with Client(one.port) as client:
                 client.send(head_of(size, 5) + ("" if pause else "hello"))
                 if pause:
                     time.sleep(pause)
@@ -215,11 +215,11 @@ def test_switch_before_the_end_of_the_body(balancer, origin, framing):
     server = origin(handle, raw=True)
     one = balancer(proxy([server], location="proxy_request_buffering off; proxy_set_header Upgrade $http_upgrade;"
                          'proxy_set_header Connection "upgrade";'))
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         client.send(f"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n{framing}\r\n\r\n")
         client.send("5\r\nhello\r\n" if "chunked" in framing else "hello")
         assert client.response().status == 502
-    wait_for(lambda: not server.connections[0].open, 3, "the end of the server's connection")
+    wait_for(lambda: not server.connections[0].open, what="the end of the server's connection")
 
 
 @pytest.mark.parametrize("target", ["/a#b", "/a?b#c", "http://example.test/a#b", "/%41#/../x"])
