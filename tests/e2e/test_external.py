@@ -111,10 +111,10 @@ def test_a_killed_program_is_started_again(balancer, chooser):
     one = balancer(proxy(servers, head=f"{head};", http=REASON))
     running(chooser)
     assert tally(ask(one, 10), 2) == [0, 10]
-    # The pause doubles each time: on a busy machine the program may be there again before the first request.
+    # On a busy machine the program may have restarted before the first request. The restart delay doubles each time.
     for starts in range(2, 7):
         os.kill(chooser.pids()[-1], signal.SIGKILL)
-        # No request fails, or waits for an answer of the program that is gone.
+        # No request fails or waits for the killed program.
         begun = time.monotonic()
         without = tally(ask(one, 10), 2)[0]
         assert time.monotonic() - begun < 9

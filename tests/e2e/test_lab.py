@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from support.balancer import ROOT, binary, wait_for
+from support.balancer import ROOT, binary, read, wait_for
 from support.expect import balanza_only
 
 pytestmark = [balanza_only("has no lab"), pytest.mark.load, pytest.mark.timeout(120)]
@@ -91,10 +91,7 @@ def words(pid):
 
 
 def is_stopped(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
-    except OSError:
-        return False
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["T"]
 
 
 def nobody_left(directory):

@@ -194,14 +194,15 @@ def test_keys_are_in_no_core_file(balancer):
     [worker] = one.workers_alive()
     assert get(one.port).text == "ok"
     needles = dict(numbers(pair))
-    # It does so when the worker has them.
-    wait_for(lambda: not any(needle in part for part in memory(one.process.pid) for needle in needles.values()),
-             what="the supervisor to wipe the keys")
-    found = {pid: {name for part in memory(pid) for name, needle in needles.items() if needle in part}
-             for pid in (one.process.pid, worker)}
-    # The supervisor has wiped the keys. The worker has its signing key, which shows that the search can find keys.
-    assert found[one.process.pid] == set()
-    assert {name.partition(" ")[0] for name in found[worker]} == {"prime1", "prime2", "privateExponent"}, found
+
+    def keys_of(pid):
+        return {name for part in memory(pid) for name, needle in needles.items() if needle in part}
+
+    # The supervisor wipes the keys after the worker has received them.
+    wait_for(lambda: keys_of(one.process.pid) == set(), what="the supervisor to wipe the keys")
+    # The worker has its signing key, which shows that the search can find keys.
+    found = keys_of(worker)
+    assert {name.partition(" ")[0] for name in found} == {"prime1", "prime2", "privateExponent"}, found
     assert "no core file is written" in one.test_config().stderr
 
     def crash():

@@ -119,7 +119,7 @@ class Day:
     def renew_certificate(self, event):
         self.serials.append(self.farm.renew())
         self.reload(event)
-        # Handshakes that begin now have the new one, but for those at a thread that comes to the reload a moment later.
+        # New handshakes use the new certificate. A worker thread may apply the reload a moment later than the others.
         reloaded, new = time.monotonic(), [self.serials[-1]] * 3
         wait_for(lambda: [serial for began, serial in list(self.farm.certificates) if began > reloaded][-3:] == new, 60,
                  "handshakes with the new certificate")

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 
-from .balancer import wait_for
+from .balancer import read, wait_for
 from .ports import free_port
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
@@ -78,11 +78,7 @@ class Sshd:
 
 def _kill_tree(pid):
     """Those below first, so that none is lost sight of."""
-    try:
-        below = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return
-    for child in below:
+    for child in read(f"/proc/{pid}/task/{pid}/children").split():
         _kill_tree(int(child))
     try:
         os.kill(pid, 9)
