@@ -79,7 +79,7 @@ def server():
 
 
 def test_upgrade_cuts_no_kept_connection(server):
-    one = Balancer(proxy([server]), workers=2, access_log=False)
+    one = Balancer(proxy([server]), workers=2, access_log=False, main="worker_drain_timeout 20s;")
     with Clients(one.port) as clients, Clients(one.port, pause=0.02) as calm:
         for _ in range(10):
             clients.wait(REQUESTS // 10)
@@ -104,7 +104,7 @@ def test_reloads_cut_no_kept_connection(server):
 
 
 def test_shutdown_timeout_leaves_time_for_last_requests(server):
-    one = Balancer(proxy([server]), main="worker_shutdown_timeout 10s;")
+    one = Balancer(proxy([server]), main="worker_shutdown_timeout 20s; worker_drain_timeout 10s;")
     with Client(one.port) as client:
         assert client.get().status == 200
         one.notify(signal.SIGQUIT)

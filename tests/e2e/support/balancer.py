@@ -156,12 +156,20 @@ class Balancer:
         # NGINX makes the file first and fills it then.
         if not read(self.dir / "balancer.pid"):
             return False
-        # The kernel takes connections before there is a worker.
-        if "master_process off" not in self.text and not children(self.pid):
+        # The kernel takes connections before a worker does.
+        if "master_process off" not in self.text and not self._accepting():
             return False
         # Last, so that there is one such connection: each is a session of `stream`.
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def _accepting(self):
+        """Whether a worker waits for connections. NGINX's may do so in turn (accept_mutex), so there any worker will do."""
+        workers = children(self.pid)
+        if self.kind == "nginx":
+            return bool(workers)
+        listening = listeners(self.port)
+        return any(listening & polled(pid) for pid in workers)
 
     def test_config(self, *extra):
         """Runs `-t` and returns the finished process."""
@@ -282,6 +290,31 @@ def processor_time(pid):
     """Seconds that the threads of a process have run."""
     spent = [read(f"/proc/{pid}/task/{task}/schedstat").split() for task in os.listdir(f"/proc/{pid}/task")]
     return sum(int(one[0]) for one in spent if one) / 1e9
+
+
+def listeners(port):
+    """Inodes of the sockets that listen on this port."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table) as lines:
+            next(lines)
+            for line in lines:
+                _, local, _, state, *_, inode = line.split()[:10]
+                # They come first, before connections.
+                if state != "0A":
+                    break
+                if int(local.rpartition(":")[2], 16) == port:
+                    found.add(int(inode))
+    return found
+
+
+def polled(pid):
+    """Inodes of the files that a process waits for with epoll."""
+    try:
+        files = [read(entry) for entry in os.scandir(f"/proc/{pid}/fdinfo")]
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    return {int(inode, 16) for text in files for inode in re.findall(r"^tfd:.* ino:(\w+)", text, re.M)}
 
 
 def children(pid):

@@ -122,7 +122,7 @@ fn timers_threads_and_tasks_of_the_runtime_wake_tasks() {
             std::thread::sleep(Duration::from_millis(10));
             sender.send(()).unwrap();
         });
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         order.borrow_mut().push("timer");
         assert_eq!(*order.borrow(), ["thread", "timer"]);
         thread.join().unwrap();

@@ -88,7 +88,7 @@ fn counters_agree_with_what_was_sent() {
     let mut session = TcpStream::connect(of_stream).unwrap();
     session.write_all(request("/").as_bytes()).unwrap();
     session.read_exact(&mut [0; 40]).unwrap();
-    assert_eq!(engine.connections().active, 1);
+    wait_for("one connection", || engine.connections().active == 1);
     drop(session);
     let sessions = || engine.requests(Protocol::Stream, &of_stream.to_string());
     wait_for("the end of the session", || sessions().times.count() == 1);
