@@ -125,6 +125,13 @@ def ask_at_once(one, count, unix=None):
     return [Client(one.port, unix=unix).request() for _ in range(count)]
 
 
+def ask_beyond_the_limit(one, servers, count):
+    """The same, the first four alone: a worker that accepted all of the clients at once would have no room for a server."""
+    first = ask_at_once(one, 4)
+    wait_for(lambda: sum(server.in_flight for server in servers) == 4, what="the first requests at their servers")
+    return first + ask_at_once(one, count - 4)
+
+
 def statuses(clients):
     """Reads and closes; None for a connection that was closed without an answer."""
     found = []
@@ -150,7 +157,7 @@ def assert_servers_are_trusted(one, servers):
 def test_out_of_worker_connections_counts_against_no_server(balancer, held):
     """NGINX: 500 to the requests for which there is no connection; the servers stay in."""
     one = balancer(proxy(held), events="worker_connections 24;")
-    clients = ask_at_once(one, 16)
+    clients = ask_beyond_the_limit(one, held, 16)
     wait_for(lambda: "worker_connections are not enough" in one.error_log(), what="the alert")
     held[0].go.set()
     found = statuses(clients)
@@ -161,7 +168,7 @@ def test_out_of_worker_connections_counts_against_no_server(balancer, held):
 
 def test_out_of_descriptors_counts_against_no_server(balancer, held):
     one = balancer(proxy(held), main="worker_rlimit_nofile 48;", events="worker_connections 400;")
-    clients = ask_at_once(one, 30)
+    clients = ask_beyond_the_limit(one, held, 30)
     wait_for(lambda: "24: Too many open files" in one.error_log(), what="the alert")
     held[0].go.set()
     found = statuses(clients)
