@@ -79,7 +79,7 @@ fn a_shutdown_timeout_ends_a_graceful_shutdown() {
 
 #[test]
 fn a_killed_worker_is_replaced() {
-    let running = Running::start("");
+    let running = Running::daemon();
     let first = running.answer().pid;
     kill(first, Signal::SIGKILL).unwrap();
     let second = eventually("another worker", || {
@@ -87,7 +87,7 @@ fn a_killed_worker_is_replaced() {
         (pid != first).then_some(pid)
     });
     assert!(alive(second));
-    let supervisor = running.child.id();
+    let supervisor = running.pid();
     let line = format!("[alert] {supervisor}#{supervisor}: worker process {first} exited on signal 9\n");
     assert!(running.log().contains(&line), "{}", running.log());
     running.connect().unwrap().say("abort");
@@ -113,9 +113,7 @@ fn a_worker_that_is_killed_at_its_start_is_replaced() {
 
 #[test]
 fn a_worker_that_gives_up_is_not_replaced_until_a_reload() {
-    // The command returns when the supervisor has heard that the worker serves; before, its end would be that of the start.
-    let mut running = Running::spawn("daemon on;");
-    assert!(running.exit().success());
+    let running = Running::daemon();
     let first = running.answer().pid;
     running.connect().unwrap().say("give up");
     let supervisor = running.pid();
@@ -178,8 +176,7 @@ fn a_port_in_use_is_tried_five_times() {
 
 #[test]
 fn a_daemon_is_left_behind_when_it_serves() {
-    let mut running = Running::spawn("daemon on;");
-    assert!(running.exit().success());
+    let running = Running::daemon();
     // No waiting here: the command returns when it serves.
     let pid = pid_in(&running.path("fake.pid")).unwrap();
     let answer = connect(running.port).unwrap().ask().unwrap();

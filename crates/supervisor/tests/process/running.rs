@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Running {
     pub directory: tempfile::TempDir,
@@ -73,6 +73,14 @@ impl Running {
     pub fn start(directives: &str) -> Self {
         let running = Self::spawn(&format!("daemon off; {directives}"));
         running.answer();
+        running
+    }
+
+    /// Starts one in the background. The command returns when the supervisor has heard that the worker serves; before, the
+    /// worker's end would be that of the start.
+    pub fn daemon() -> Self {
+        let mut running = Self::spawn("daemon on;");
+        assert!(running.exit().success());
         running
     }
 
