@@ -168,7 +168,7 @@ class Session:
     def end(self, process, number):
         if process.poll() is None:
             os.killpg(process.pid, number)
-        return process.wait(30)
+        return process.wait(60)
 
     def follow(self, command, page=""):
         """Does what a reader of a page does with a command; the problem, if there is one."""
@@ -222,7 +222,7 @@ class Session:
         for file in self.dir.rglob("*.pid"):
             try:
                 os.kill(int(file.read_text()), signal.SIGTERM)
-            except (ProcessLookupError, ValueError):
+            except (FileNotFoundError, ProcessLookupError, ValueError):
                 continue
             wait_for(lambda: not file.exists(), what="the balancer's end")
         shutil.rmtree(self.dir, ignore_errors=True)

@@ -24,7 +24,7 @@ pytestmark = balanza_only("has few of them")
 def registry():
     if not ON_BALANZA:
         return {}
-    listed = subprocess.run([binary(), "algorithms", "--json"], capture_output=True, check=True, timeout=20)
+    listed = subprocess.run([binary(), "algorithms", "--json"], capture_output=True, check=True, timeout=60)
     return {entry["name"]: entry for entry in json.loads(listed.stdout)}
 
 
@@ -328,11 +328,9 @@ BY_TIME = [("least_time", ""), ("least_time", "by=last_byte inflight"), ("peak_e
 @pytest.mark.parametrize("name, words", BY_TIME)
 def test_by_time(balancer, name, words):
     # That times reach the algorithm; what it makes of them is tested in virtual time (crates/balancing/tests/traps.rs).
-    # The slow server is slower than any hiccup of this machine.
     one = start(balancer, name, delayed([0.7, 0, 0]), words=words)
-    counts = shares(one, 90)
-    # A third would be 30.
-    assert counts[0] < 12, counts
+    # A third would be 30. On a busy machine another server may be slower for once, and is avoided until that is forgotten.
+    wait_for(lambda: shares(one, 90)[0] < 12, what="the slow server's small part")
 
 
 @defines("least_bandwidth")
@@ -446,15 +444,14 @@ def test_prequal(balancer):
     loads = ["in_flight=40 latency_ms=400\n", "in_flight=1 latency_ms=5\n", "in_flight=1 latency_ms=50\n"]
     servers = probed(loads)
     one = start(balancer, "prequal", servers, words="probe=/load")
-    def answers(count):
-        return tally([get(one.port).text for _ in range(count)], 3)
-    answers(60)
-    counts = answers(120)
-    assert counts[1] > counts[2] + counts[0], counts
+
+    def prefers(index):
+        return tally([get(one.port).text for _ in range(120)], 3)[index] > 60
+
+    # On a busy machine the answers to probes come late at times.
+    wait_for(lambda: prefers(1), what="the least loaded server's part")
     loads[:] = [loads[1], loads[0], loads[2]]
-    answers(80)
-    counts = answers(120)
-    assert counts[0] > counts[1] + counts[2], counts
+    wait_for(lambda: prefers(0), what="the part of the server that is the least loaded now")
     assert any(request.target == "/load" for request in servers[0].requests)
 
 

@@ -69,7 +69,7 @@ def one():
     server.stop()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("location, named", [("api", True), ("api", False), ("look", True)],
                          ids=["objects that exist", "any objects", "read only"])
 def test_answers_are_as_described(one, tmp_path, location, named):
@@ -85,7 +85,7 @@ def test_answers_are_as_described(one, tmp_path, location, named):
          f"http://127.0.0.1:{one.port}/{location}/9/openapi.json", "--generation-deterministic", "--max-examples", "4",
          "--no-shrink", "--continue-on-failure", "--exclude-checks", "ensure_resource_availability,use_after_free,positive_data_acceptance",
          "--phases", "examples,coverage,fuzzing", "--request-timeout", "20", "--warnings", "off", "--no-color"],
-        capture_output=True, text=True, timeout=290, cwd=tmp_path)
+        capture_output=True, text=True, timeout=590, cwd=tmp_path)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     assert int(re.search(r"([\d,]+) generated", run.stdout)[1].replace(",", "")) > 500, run.stdout[-3000:]
     assert read(one.port, "/api/9/nginx")["generation"] == 1

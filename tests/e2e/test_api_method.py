@@ -81,7 +81,7 @@ def test_requests_in_flight_go_on():
     gate = threading.Event()
 
     def slow(_request, _connection):
-        gate.wait(30)
+        gate.wait(90)
         return answer("ok")
 
     origins = [Origin(slow), Origin(slow)]

@@ -76,6 +76,7 @@ def test_axe_finds_no_fault(farm, browser, theme, width):
         browser.wait(f"document.getElementById('main').innerText.includes({expected!r})")
         check(browser, f"{theme}-{width}-{view}")
     browser.value("document.querySelector('nav a[data-view=upstreams]').click()")
+    browser.wait(f"{ROWS}.some((tr) => tr.innerText.includes('127.0.0.5:1'))")
     browser.value(f"{ROWS}.find((tr) => tr.innerText.includes('127.0.0.5:1')).querySelector('button').click()")
     browser.wait("document.querySelector('#details[open] .why li')")
     check(browser, f"{theme}-{width}-details")

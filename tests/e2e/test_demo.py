@@ -26,18 +26,18 @@ pytestmark = balanza_only("has no demo")
 def names():
     if not ON_BALANZA:
         return []
-    listed = subprocess.run([binary(), "algorithms", "--json"], capture_output=True, check=True, timeout=20)
+    listed = subprocess.run([binary(), "algorithms", "--json"], capture_output=True, check=True, timeout=60)
     return [entry["name"] for entry in json.loads(listed.stdout)]
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_name_gives_a_configuration_that_loads(tmp_path, name):
     printed = subprocess.run([binary(), "demo", "--algorithm", name, "--print-config"], capture_output=True, text=True,
-                             check=True, timeout=20)
+                             check=True, timeout=60)
     (tmp_path / "nginx.conf").write_text(printed.stdout)
     (tmp_path / "logs").mkdir()
     tested = subprocess.run([binary(), "-t", "-p", f"{tmp_path}/", "-c", str(tmp_path / "nginx.conf")],
-                            capture_output=True, text=True, timeout=20)
+                            capture_output=True, text=True, timeout=60)
     assert tested.returncode == 0 and "warn" not in tested.stderr, tested.stderr
     if name != "round_robin":
         assert re.search(rf"^ +(balance )?{name}\b", printed.stdout, re.M), printed.stdout
@@ -67,10 +67,10 @@ def test_a_real_start(algorithm):
         # The commands that it suggests are complete: no directory has to be on the PATH.
         suggested = re.findall(r"^ +(\S+ demo .*) --versus least_conn$", text, re.M)
         assert len(suggested) == 1, text
-        subprocess.run([*shlex.split(suggested[0]), "--print-config"], check=True, capture_output=True, timeout=20)
+        subprocess.run([*shlex.split(suggested[0]), "--print-config"], check=True, capture_output=True, timeout=60)
     finally:
         demo.send_signal(signal.SIGINT)
-        rest, _ = demo.communicate(timeout=20)
+        rest, _ = demo.communicate(timeout=60)
     assert demo.returncode == 0 and "Stopped: " in rest, rest
 
 
@@ -90,12 +90,12 @@ def test_tls():
             pytest.fail("".join(lines))
         curl = re.search(r"curl .*--cacert (\S+) https://.*", "".join(lines))
         assert len(curl[0]) < 80, curl
-        answer = subprocess.run(shlex.split(curl[0]), capture_output=True, text=True, timeout=20)
+        answer = subprocess.run(shlex.split(curl[0]), capture_output=True, text=True, timeout=60)
         assert answer.returncode == 0 and answer.stdout.startswith("HTTP/2 200"), answer
         assert Path(curl[1]).with_suffix(".key").stat().st_mode & 0o777 == 0o600
     finally:
         demo.send_signal(signal.SIGINT)
-        rest, _ = demo.communicate(timeout=20)
+        rest, _ = demo.communicate(timeout=60)
     assert demo.returncode == 0 and not Path(curl[1]).exists(), rest
 
 
@@ -135,7 +135,7 @@ class OnTerminal:
     def end(self):
         self.press("q")
         wait_for(lambda: "Stopped: " in self.read(), 30, "the end")
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
 
     def leftovers(self):
         """The balancer's process and directory."""

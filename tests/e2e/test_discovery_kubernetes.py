@@ -145,6 +145,8 @@ def test_tls_and_tokens(balancer, open_dir):
     access = f"token_file={token} ca={authority().certificate}"
     one = balancer(upstream(kubernetes, f"service=default/web {access}"))
     comes_to(one, {"0"})
+    kubernetes.bookmark()
+    wait_for(lambda: kubernetes.delivered == kubernetes.version, what="the watch that is to end")
     # Tokens are renewed.
     kubernetes.token = "second"
     kubernetes.end_watches()

@@ -36,9 +36,12 @@ FILES = {
 }
 
 
-def run(name, servers):
-    """Starts a balancer with an example whose ports are replaced."""
+def run(name, servers, changes=()):
+    """Starts a balancer with an example whose ports are replaced; `changes` are pairs of other words to replace."""
     text = (EXAMPLES / name).read_text().replace("127.0.0.1:8080", "127.0.0.1:PORT")
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
     second = free_port()
     text = text.replace("127.0.0.1:8081", f"127.0.0.1:{second}")
     for index, server in enumerate(servers):
@@ -199,10 +202,13 @@ def test_random_two_prefers_the_fast_servers():
 
     servers = [named(1, handle(index))[0] for index in range(3)]
     balancer = run("random-two.conf", servers)
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda _: ask(balancer, 60), range(3)))
-    slow, *fast = (server.count for server in servers)
-    assert slow < 20 and sum(fast) > 160, (slow, fast)
+
+    def slow_ones():
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            return sum(answers.count(0) for answers in pool.map(lambda _: ask(balancer, 60), range(3)))
+
+    # A third would be 60. A first response that a busy machine delays is forgotten after some time.
+    wait_for(lambda: slow_ones() < 20, 80, "the slow server's small part")
 
 
 @balanza_only("$rdp_cookie is Balanza's own")
@@ -224,7 +230,8 @@ def test_remote_desktop_users_keep_their_servers():
 def test_name_servers():
     servers = [UdpServer(f"s{index}") for index in range(2)]
     over_tcp = [TcpServer("tcp", port=server.port) for server in servers]
-    balancer = run("dns.conf", servers)
+    # A busy machine may stand still for two seconds, and the server would be left out.
+    balancer = run("dns.conf", servers, [("proxy_timeout 2s;", "proxy_timeout 8s;")])
     seen = collections.Counter()
     for _ in range(20):
         with UdpClient(balancer.port) as client:

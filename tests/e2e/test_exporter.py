@@ -73,7 +73,8 @@ EXPECTED = {
 def exporter(*arguments):
     """The port of a running exporter."""
     port = free_port()
-    command = [build("go-exporter", "github.com/nginx/nginx-prometheus-exporter"), f"--web.listen-address=127.0.0.1:{port}", *arguments]
+    command = [build("go-exporter", "github.com/nginx/nginx-prometheus-exporter"), f"--web.listen-address=127.0.0.1:{port}",
+               "--nginx.timeout=30s", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def answers():
@@ -93,7 +94,7 @@ def exporter(*arguments):
 
 def metrics_of(port):
     """The samples without comments on them, by name and labels; Go's own metrics are left out."""
-    text = get(port, "/metrics").text
+    text = get(port, "/metrics", timeout=40).text
     assert "error" not in text.partition("\n")[0], text
     lines = [line for line in text.splitlines() if re.match(r"(# TYPE )?nginx", line)]
     return samples("\n".join(lines) + "\n")

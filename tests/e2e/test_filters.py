@@ -250,10 +250,7 @@ def test_gzip_ratio(proxied):
     one = proxied(html(b"x" * 100_000), "gzip on; access_log logs/ratio.log ratio;", http="log_format ratio $gzip_ratio;")
     packed = get(one.port, headers=GZIP)
     get(one.port)
-    deadline = time.monotonic() + 10
-    while len(lines := (one.dir / "logs/ratio.log").read_text().split()) < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    ratio, none = lines
+    ratio, none = one.wait_log(2, "ratio.log")
     assert none == "-" and abs(float(ratio) - 100_000 / len(packed.body)) < 0.02 * float(ratio)
     assert len(ratio.partition(".")[2]) == 2
 

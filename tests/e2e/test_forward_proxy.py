@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -123,10 +124,14 @@ def test_connect_timeout(balancer):
 
 
 def test_idle_tunnels_end(balancer):
-    server = TcpServer("hello")
-    client, _, _ = open_tunnel(balancer(forward("tunnel_pass; tunnel_read_timeout 2s;")).port, server.server)
+    # A server that says nothing: a greeting could come too late.
+    server = TcpServer()
+    one = balancer(forward("tunnel_pass; tunnel_read_timeout 2s;"))
+    begun = time.monotonic()
+    client, line, _ = open_tunnel(one.port, server.server)
     with client:
-        assert client.rest() == b"hello\n"
+        assert line == "HTTP/1.1 200 Connection Established" and client.rest() == b""
+    assert time.monotonic() - begun > 1.5
 
 
 def test_a_group_with_a_dead_server(balancer):
@@ -163,13 +168,15 @@ def test_targets_of_other_kinds(balancer, shared_directory):
             assert client.reader.exactly(len(greeting)) == greeting
     for target in ["", "127.0.0.1", "name", "a/b:1", "127.0.0.1:0", "a:b"]:
         assert status(b.port, "any.example:1", fields=f"X-Target: {target}\r\n") == 500, target
-    b = balancer(forward(f"tunnel_pass {fixed.server}; tunnel_bind 127.0.0.9; tunnel_buffer_size 1k;"
+    # No connection to it is open from before.
+    bound = TcpServer("bound")
+    b = balancer(forward(f"tunnel_pass {bound.server}; tunnel_bind 127.0.0.9; tunnel_buffer_size 1k;"
                          " tunnel_socket_keepalive on; tunnel_socket_rcvbuf 64k; tunnel_socket_sndbuf 64k;"))
     client, _, _ = open_tunnel(b.port, "any.example:1")
     with client:
-        assert client.reader.exactly(6) == b"fixed\n"
-        with fixed.lock:
-            assert {sock.getpeername()[0] for sock in fixed.open} == {"127.0.0.9"}
+        assert client.reader.exactly(6) == b"bound\n"
+        with bound.lock:
+            assert {sock.getpeername()[0] for sock in bound.open} == {"127.0.0.9"}
         client.send(b"y" * 10_000)
         assert client.reader.exactly(10_000) == b"y" * 10_000
 

@@ -137,7 +137,7 @@ def refused(name):
 def test_ambiguous_request(balancer, origin, name):
     server = origin()
     one = balancer(proxy([server]))
-    with Client(one.port, timeout=5) as client:
+    with Client(one.port) as client:
         client.send(REQUESTS[name])
         response = client.response()
         assert response.status in REFUSALS, response.start
@@ -152,7 +152,7 @@ def test_ambiguous_chunks_of_a_streamed_body(balancer, origin, name):
     """The server has the head by then, but gets neither the bad bytes nor an end of the body."""
     server = origin()
     one = balancer(proxy([server], location="proxy_request_buffering off;"))
-    with Client(one.port, timeout=5) as client:
+    with Client(one.port) as client:
         head, _, body = REQUESTS[name.removesuffix(" streamed")].partition("\r\n\r\n")
         client.send(head + "\r\n\r\n1\r\nx\r\n")
         time.sleep(0.02)

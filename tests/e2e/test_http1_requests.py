@@ -180,7 +180,7 @@ def test_large_body_is_spilled_and_arrives(balancer, origin):
     # A worker that has served has all that it needs itself.
     assert get(one.port).status == 200
     before = one.rss()
-    assert get(one.port, "/", "POST", body=body).text == str(10 << 20)
+    assert get(one.port, "/", "POST", body=body, timeout=40).text == str(10 << 20)
     assert server.last.body == body
     assert one.rss() - before < 8 << 20, "the body was held in memory"
 

@@ -168,6 +168,6 @@ def test_clients_that_do_not_read_hold_little(balancer):
         client.h2.increment_flow_control_window((1 << 31) - 65_536)
         for _ in range(100):
             client.request(target="/file")
-        wait_for(lambda: len(one.access_log()) >= 201, seconds=20, what="the end of all requests")
+        wait_for(lambda: len(one.access_log()) >= 201, what="the end of all requests")
         assert one.rss() - before < 48 << 20
     assert get(one.port, "/file").status == 200

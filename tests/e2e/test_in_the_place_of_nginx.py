@@ -159,7 +159,8 @@ def test_the_init_script_upgrades_and_stops(running):
     running.answers("first")
     running.run("/etc/init.d/nginx reload")
     running.run("/etc/init.d/nginx stop")
-    assert running.ask() == (None, "")
+    # The process from before the upgrade may not have ended yet.
+    wait_for(lambda: running.ask() == (None, ""), what="the end")
 
 
 @pytest.mark.parametrize("rotate", ["invoke-rc.d nginx rotate", "/etc/init.d/nginx rotate", "kill -USR1 $(cat /run/nginx.pid)",

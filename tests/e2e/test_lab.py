@@ -253,7 +253,9 @@ def test_a_killed_server(directory, events):
 
 @pytest.mark.skipif(shutil.which("caddy") is None, reason="Caddy is not installed")
 def test_peers(directory):
-    text = PLAN.format(duration="700ms").replace("repetitions = 2", "repetitions = 1").partition("[quick]")[0]
+    text = PLAN.format(duration="900ms").replace("repetitions = 2", "repetitions = 1").partition("[quick]")[0]
+    # All of the time is measured, so that there are answers in it on a busy machine, too.
+    text = text.replace('warmup = "200ms"', "")
     text = text.replace("[[loads]]", '[[algorithms]]\nname = "RR 2:1"\nbalance = "round_robin"\nweights = [2, 1]\n\n[[loads]]')
     text += '[[checks]]\nname = "some"\nsays = "It answers."\nexpression = \'rps("RR") > 1\'\n'
     (directory / "peers.toml").write_text(text)

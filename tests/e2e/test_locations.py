@@ -120,7 +120,7 @@ def test_servers_by_address(balancer):
                    "server { listen *:PORT; return 200 any; }")
     answers = []
     for address in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
-        with socket.create_connection((address, one.port), 5) as connection:
+        with socket.create_connection((address, one.port), 30) as connection:
             connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
             answers.append(connection.makefile("rb").read().rpartition(b"\r\n")[2])
     assert answers == [b"one", b"two", b"any"]
@@ -133,7 +133,7 @@ def test_listen_on_ipv6_and_unix(balancer):
     with Client(0, unix=one.dir / "front.sock") as client:
         assert client.get().text.endswith("unix:")
     try:
-        connection = socket.create_connection(("::1", one.port), 5)
+        connection = socket.create_connection(("::1", one.port), 30)
     except OSError:
         pytest.skip("no IPv6 here")
     connection.sendall(b"GET / HTTP/1.0\r\n\r\n")

@@ -105,13 +105,17 @@ class Load:
     def __init__(self, port):
         self.port, self.counts, self.going = port, collections.Counter(), True
         self.first = self.last = None
-        self.threads = [threading.Thread(target=self.run, args=(keep,)) for keep in (False, False, False, True)]
+        kinds = (False, False, False, True)
+        # The requests that each client has begun.
+        self.begun = [0] * len(kinds)
+        self.threads = [threading.Thread(target=self.run, args=one) for one in enumerate(kinds)]
         for thread in self.threads:
             thread.start()
 
-    def run(self, keep):
+    def run(self, number, keep):
         connection = None
         while self.going:
+            self.begun[number] += 1
             is_new = connection is None
             try:
                 connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -136,8 +140,14 @@ class Load:
         return self.counts[200, name]
 
     def wait(self, name, count=200):
-        before = self.served(name)
-        wait_for(lambda: self.served(name) >= before + count, what=f"responses of {name}")
+        before, begun = self.served(name), list(self.begun)
+
+        def served():
+            # What each client was at has been counted.
+            all_went_on = all(now > then for then, now in zip(begun, self.begun, strict=True))
+            return all_went_on and self.served(name) >= before + count
+
+        wait_for(served, what=f"responses of {name}")
 
     def end(self):
         self.going = False
@@ -230,18 +240,29 @@ def test_nginx_in_the_foreground_has_a_gap(nginx):
     load = Load(one.port)
     try:
         load.wait("nginx")
+
+        def go_over():
+            return subprocess.Popen(["bash", "-c", page["over"][-1]["command"]], env=one.environment, cwd="/",
+                                    stdin=subprocess.DEVNULL)
+
         # Balanza begins at once, while NGINX may still listen.
-        after = subprocess.Popen(["bash", "-c", page["over"][-1]["command"]], env=one.environment, cwd="/",
-                                 stdin=subprocess.DEVNULL)
+        after = go_over()
         one.process.wait(30)
         one.process = after
-        wait_for(lambda: one.server() == "balanza", what="Balanza")
+
+        def serves():
+            # It waits for the port for two seconds, and NGINX may need longer on a busy machine.
+            if one.process.poll() is not None:
+                one.process = go_over()
+            return one.server() == "balanza"
+
+        wait_for(serves, what="Balanza")
         load.wait("balanza")
     finally:
         load.end()
     # That is why there is another way. The bound only says that it ends by itself.
     if load.first:
-        assert load.last - load.first < 10
+        assert load.last - load.first < 40
 
 
 def test_the_page_names_what_differs_and_what_is_missing(open_dir):

@@ -17,7 +17,7 @@ CONFIGURATION = """
 worker_processes 2;
 events { worker_connections 512; }
 http {
-    upstream app { zone app 64k; server 127.0.0.1:FIRST; server 127.1:SECOND; }
+    upstream app { zone app 64k; server 127.0.0.1:FIRST fail_timeout=10m; server 127.1:SECOND fail_timeout=10m; }
     upstream fixed { server 127.0.0.1:FIRST; }
     server {
         listen 127.0.0.1:PORT;

@@ -183,9 +183,11 @@ def test_the_end_of_a_worker_is_logged(how):
     # A worker that has not started does not end within the second that it has.
     assert get(one.port).status == 204
     one.process.send_signal(how)
-    one.process.wait(20)
+    one.process.wait(40)
     log = (one.dir / "logs/notice.log").read_text()
-    assert re.search(r"\[notice\] .*worker process \d+ exited with code 0", log), log
+    # After TERM it has a second to end; a busy machine may stop it for longer, and then it is killed.
+    killed = r"|\[alert\] .*worker process \d+ exited on signal 9" if how == signal.SIGTERM else ""
+    assert re.search(rf"\[notice\] .*worker process \d+ exited with code 0{killed}", log), log
 
 
 def test_worker_settings_are_obeyed(tmp_path):

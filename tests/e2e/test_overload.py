@@ -89,7 +89,7 @@ def test_a_server_that_answers_500_fast(balancer, ejects):
 
 def test_several_workers_count_together(balancer):
     servers = [Moody("0"), Moody("1", "500 Broken")]
-    one = farm(balancer, servers, "balance random; outlier consecutive=20;", workers=4)
+    one = farm(balancer, servers, "balance random; outlier consecutive=20 time=10m;", workers=4)
     failed = statuses(one, 400, clients=8).count(500)
     # Each of the clients may have had one under way.
     assert 20 <= failed == servers[1].count <= 28
@@ -103,6 +103,7 @@ def test_a_probe_brings_a_server_back(balancer):
     assert servers[2].count == 3
     # One request each time finds out that it is not well, and only the ejections get longer.
     wait_for(lambda: statuses(one, 10) and servers[2].count >= 5, what="two probes")
+    wait_for(lambda: len(ejections(one)) >= 3, what="three ejections")
     assert ejections(one)[:3] == ["300ms", "600ms", "600ms"]
     # A slow probe does not make others wait, and no other request is sent there meanwhile.
     servers[2].status = "200 OK"
@@ -127,7 +128,7 @@ def test_a_probe_brings_a_server_back(balancer):
 
 def test_a_share_of_the_servers_is_left(balancer):
     servers = [Moody(str(n), "500 Broken" if n < 3 else "200 OK") for n in range(5)]
-    one = farm(balancer, servers, "outlier consecutive=2 max_ejected=40;")
+    one = farm(balancer, servers, "outlier consecutive=2 max_ejected=40 time=10m;")
     statuses(one, 200)
     assert states(one).count("unavail") == 2
     # The third one goes on: a third of the requests.
@@ -150,10 +151,12 @@ def test_too_few_servers_left_are_a_panic(balancer):
 
 def test_a_slow_server_is_ejected_on_request(balancer):
     servers = [Moody("0"), Moody("1"), Moody("2")]
-    servers[1].wait = 0.1
+    # More than three times what the others take, on a busy machine as well.
+    servers[1].wait = 0.2
     one = farm(balancer, servers, "outlier interval=1s requests=5 latency=300;")
-    wait_for(lambda: statuses(one, 30, clients=3) and "is ejected" in one.error_log(), what="its ejection")
-    assert re.search(r'"%s" .*: \d+ ms on average, and \d+ ms by the others' % servers[1].server, one.error_log())
+    # One of the others may be ejected before, if the machine stops it; it is back after half a minute.
+    message = r'"%s" .*: \d+ ms on average, and \d+ ms by the others' % servers[1].server
+    wait_for(lambda: statuses(one, 30, clients=3) and re.search(message, one.error_log()), 80, "its ejection")
     before = servers[1].count
     statuses(one, 30)
     assert servers[1].count == before
@@ -163,7 +166,7 @@ def test_success_rates_are_compared(balancer):
     servers = [Moody(str(n)) for n in range(5)]
     flip = iter(range(10_000_000))
     servers[4].origin.handler = lambda *_: answer("", "500 Broken" if next(flip) % 2 else "200 OK")
-    one = farm(balancer, servers, "outlier consecutive=0 interval=2s requests=10;")
+    one = farm(balancer, servers, "outlier consecutive=0 interval=2s requests=5 time=10m;")
     wait_for(lambda: statuses(one, 100, clients=5) and "is ejected" in one.error_log(), what="its ejection")
     assert re.search(r'"%s" .*: \d+\.\d %% of its requests succeeded, below' % servers[4].server, one.error_log())
     assert set(statuses(one, 50)) == {200}
@@ -171,7 +174,7 @@ def test_success_rates_are_compared(balancer):
 
 def test_a_reload_keeps_ejections_and_the_end_of_the_directive_ends_them(balancer):
     servers = [Moody("0"), Moody("1", "500 Broken")]
-    one = farm(balancer, servers, "outlier consecutive=3;")
+    one = farm(balancer, servers, "outlier consecutive=3 time=10m;")
     statuses(one, 20)
     assert states(one) == ["up", "unavail"]
 
@@ -180,7 +183,7 @@ def test_a_reload_keeps_ejections_and_the_end_of_the_directive_ends_them(balance
         one.reload(proxy(servers, head=f"zone group 64k; {directives}", parameters=["max_fails=0"] * 2,
                          server=API + f"location = {name} {{ return 204; }}"))
         wait_for(lambda: get(one.port, name).status == 204, what="the reload")
-    reload("outlier consecutive=4;")
+    reload("outlier consecutive=4 time=10m;")
     assert set(statuses(one, 20)) == {200} and servers[1].count == 3
     reload("")
     assert 500 in statuses(one, 20)
@@ -263,7 +266,7 @@ class Shop(Moody):
 def test_a_limit_is_found_by_measuring(balancer):
     shop = Shop(4)
     without = farm(balancer, [shop], "")
-    assert shop.most(without, 40, 400) >= 30
+    assert shop.most(without, 40, 400) > 20
     # A window counts with ten responses; they come on a busy machine, too.
     one = farm(balancer, [shop], "concurrency initial=30 requests=20 window=1s; queue 100;")
     # As it comes to the right limit, 30 requests at a time are too many, and it is measured with 3.
@@ -274,7 +277,7 @@ def test_a_limit_is_found_by_measuring(balancer):
 def test_a_limit_grows_while_it_is_used(balancer):
     shop = Shop(1000)
     # Clients and server are one process here, which a busy machine makes slower with each request at a time.
-    one = farm(balancer, [shop], "concurrency initial=5 requests=20 tolerance=300 window=300ms; queue 100;")
+    one = farm(balancer, [shop], "concurrency initial=5 requests=20 tolerance=300 window=600ms; queue 100;")
     assert shop.most(one, 4, 80) <= 4
     # How many of 40 clients are here at a time depends on the machine, so the limit itself is looked at.
     wait_for(lambda: shop.most(one, 40, 400) and own(one)["servers"][0]["limit"] >= 35, what="a greater limit", seconds=60)

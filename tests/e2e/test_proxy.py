@@ -287,14 +287,17 @@ def test_keepalive_to_servers_is_bounded(balancer, origin):
 
 def alive(connection):
     """Whether the balancer still holds this connection."""
-    return connection.open and connection.sock.fileno() >= 0 and \
-        connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\x01"
+    try:
+        return connection.open and connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\x01"
+    except OSError:
+        # Its thread has just closed it.
+        return False
 
 
 @pytest.mark.parametrize("options, pauses, connections", [
     ("keepalive_requests 2;", [0] * 6, 3), ("keepalive_timeout 200ms;", [0.4] * 6, 6),
     # The request that finds a connection too old is the last one on it.
-    ("keepalive_time 2s;", [0, 0, 2.1, 0, 0], 2)])
+    ("keepalive_time 2s;", [2.1, 0, 0], 2)])
 def test_keepalive_limits_of_an_upstream(balancer, origin, options, pauses, connections):
     server = origin()
     one = balancer(proxy([server], head=f"keepalive 4; {options}"))

@@ -179,7 +179,7 @@ def test_a_reload_leaves_what_waits_in_its_place(balancer):
 @pytest.mark.load
 def test_thousands_of_waiting_clients_leave_nothing_behind(balancer):
     gate = Gate()
-    one = queued(balancer, [gate], 20_000, workers=2)
+    one = queued(balancer, [gate], "20000 timeout=10m", workers=2)
     first = sent(one, "/first")
     wait_for(lambda: gate.order, what="the first request")
     clients = [sent(one, "/gone") for _ in range(1500)]

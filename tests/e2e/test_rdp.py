@@ -107,7 +107,8 @@ def test_clients_who_say_nothing_or_too_much(farm):
     begun = time.monotonic()
     with streaming.connect() as session:
         assert session.rest() == b"", "nobody speaks first"
-        assert 1.9 < time.monotonic() - begun < 9
+        # The default is half a minute.
+        assert 1.9 < time.monotonic() - begun < 25
     with streaming.connect() as session:
         session.send(user("alice")[:10])
         assert session.rest() == b""

@@ -139,7 +139,7 @@ def test_what_is_no_file_is_refused(balancer, how):
 def test_standard_input_is_read_if_it_is_a_file(balancer):
     one = balancer("server { listen 127.0.0.1:PORT; }", start=False)
     text = subprocess.run([binary(), "-t", "-p", str(one.dir), "-c", "/dev/stdin"], stdin=open(one.config, "rb"),
-                          capture_output=True, text=True, timeout=20)
+                          capture_output=True, text=True, timeout=60)
     assert text.returncode == 0, text.stderr
     refused = judge(one, "/dev/stdin", stdin=subprocess.PIPE)
     assert "not a regular file" in refused

@@ -54,7 +54,7 @@ def test_part_of_a_streamed_body_is_not_sent_elsewhere(balancer, origin, way, co
         parts[1] += b"0\r\n\r\n"
     with Client(one.port) as client:
         client.send(f"PUT / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n".encode() + parts[0])
-        assert died.wait(5)
+        assert died.wait(30)
         time.sleep(0.1)
         try:
             client.send(parts[1])
@@ -312,13 +312,13 @@ def test_a_request_behind_the_last_response_does_not_reset_it(balancer, origin):
 
     def late(request, connection):
         arrived.set()
-        assert sent.wait(10)
+        assert sent.wait(30)
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast")
 
     one = balancer(proxy([origin(late)], location="keepalive_requests 1;"))
     with Client(one.port) as client:
         client.request()
-        assert arrived.wait(10)
+        assert arrived.wait(30)
         client.request()
         sent.set()
         assert client.response().text == "last"

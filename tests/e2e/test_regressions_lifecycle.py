@@ -26,7 +26,7 @@ def spread(one, varying, constant):
 
 def wait_hashed(one, key, other):
     """Waits until one argument decides and the other does not: NGINX's old worker takes a last connection or two."""
-    wait_for(lambda: spread(one, key, other) > 1 and spread(one, other, key) == 1, 10, f"the hash of {key}")
+    wait_for(lambda: spread(one, key, other) > 1 and spread(one, other, key) == 1, what=f"the hash of {key}")
 
 
 def test_reload_changes_the_key_of_a_hash(balancer):
@@ -70,16 +70,16 @@ def test_logs_are_reopened_after_a_reload(balancer, origin):
     log = one.dir / "logs/access.log"
     log.rename(one.dir / "logs/access.log.1")
     one.notify(signal.SIGUSR1)
-    wait_for(log.exists, 5, "the new file")
+    wait_for(log.exists, what="the new file")
 
     def logged():
         get(one.port, "/two")
         return any("/two" in line for line in one.access_log())
-    wait_for(logged, 5, "a line in the new file", step=0.05)
+    wait_for(logged, what="a line in the new file", step=0.05)
     old = len(one.access_log("access.log.1"))
     for _ in range(5):
         get(one.port, "/three")
-    wait_for(lambda: sum("/three" in line for line in one.access_log()) == 5, 5, "five lines in the new file")
+    wait_for(lambda: sum("/three" in line for line in one.access_log()) == 5, what="five lines in the new file")
     assert len(one.access_log("access.log.1")) == old, "the old file is still written"
 
 
@@ -87,7 +87,7 @@ def test_idle_connections_to_servers_that_left_are_closed(balancer):
     gate = threading.Event()
 
     def handle(request, connection):
-        gate.wait(5)
+        gate.wait(30)
         return answer("old")
 
     old, new = named(1, handle), named(1)

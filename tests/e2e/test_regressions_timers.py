@@ -14,6 +14,9 @@ from support.origin import answer, proxy
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
+# A socket that lingers is there for longer than the tests wait for its end.
+LINGERING = "lingering_timeout 60s; lingering_time 60s;"
+
 
 def worker(one):
     """The process that serves."""
@@ -98,28 +101,32 @@ def test_limited_downloads_cost_no_time(balancer, origin, source):
     clients = [Client(one.port).request(target="/file" if source == "file" else "/") for _ in range(8)]
     sockets, pid = [client.sock for client in clients], worker(one)
 
-    def read_for(seconds):
-        got, end = 0, time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            for sock in select.select(sockets, [], [], left)[0]:
+    def read_for(seconds, least=0):
+        """Reads for so long and until so much has come: the bytes and the seconds."""
+        got, begin = 0, time.monotonic()
+        while (passed := time.monotonic() - begin) < seconds or got < least:
+            assert passed < 40, f"{got} bytes in {passed} s"
+            for sock in select.select(sockets, [], [], max(seconds - passed, 0.1))[0]:
                 got += len(sock.recv(1 << 20))
-        return got
+        return got, passed
 
     def is_quiet():
         before = work(pid)[0]
-        read_for(0.3)
-        return work(pid)[0] - before < 0.04
+        got, _ = read_for(0.3)
+        # A worker that the system stops uses no time and sends nothing.
+        return got > 100_000 and work(pid)[0] - before < 0.04
 
     # The worker's start, and the server's bytes on their way into files, are no part of it.
     wait_for(is_quiet, what="the downloads to be under way")
     used, slept = work(pid)
-    got = read_for(2)
+    got, passed = read_for(2, 8 * 100_000)
     now_used, now_slept = work(pid)
     for client in clients:
         client.close()
-    assert 8 * 100_000 < got < 8 * 700_000, "the rate is kept"
-    assert now_used - used < 0.2, f"{now_used - used} s of processor time"
-    assert now_slept - slept < 300, f"woken {now_slept - slept} times"
+    # What was late before comes beside it.
+    assert got < 8 * 100_000 * (passed + 5), "the rate is kept"
+    assert now_used - used < 0.1 * passed, f"{now_used - used} s of processor time in {passed} s"
+    assert now_slept - slept < 150 * passed, f"woken {now_slept - slept} times in {passed} s"
 
 
 @pytest.mark.parametrize("buffering", [
@@ -174,27 +181,27 @@ def settled(one):
     pytest.param("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab", id="body"),
 ])
 def test_socket_of_a_slow_client_is_closed_at_once(balancer, origin, sent):
-    one = balancer(proxy([origin()], server="client_header_timeout 500ms; client_body_timeout 500ms;"))
+    one = balancer(proxy([origin()], server=f"client_header_timeout 500ms; client_body_timeout 500ms; {LINGERING}"))
     before = settled(one)
     with Client(one.port, timeout=15) as client:
         client.send(sent)
         client.rest()
         # Our end stays open: there is nobody to linger for.
-        wait_for(lambda: sockets(one) == before, 4, "the end of the client's socket")
+        wait_for(lambda: sockets(one) == before, 20, "the end of the client's socket")
     assert " 408 " in one.wait_log()[0]
 
 
 @pytest.mark.parametrize("buffering", ["on", "off"])
 @pytest.mark.parametrize("leave", ["close", "finish", "reset"])
 def test_socket_of_a_client_that_left_in_its_body(balancer, origin, leave, buffering):
-    one = balancer(proxy([origin()], location=f"proxy_request_buffering {buffering};"))
+    one = balancer(proxy([origin()], server=LINGERING, location=f"proxy_request_buffering {buffering};"))
     before = settled(one)
     with Client(one.port) as client:
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab")
         wait_for(lambda: sockets(one) > before, what="the connection")
         time.sleep(0.05)
         getattr(client, leave)()
-        wait_for(lambda: sockets(one) == before, 4, "the end of the sockets")
+        wait_for(lambda: sockets(one) == before, 20, "the end of the sockets")
 
 
 @pytest.mark.parametrize("leave", ["close", "finish"])
@@ -204,12 +211,12 @@ def test_socket_of_a_client_that_left_is_closed_at_once(balancer, origin, leave)
         connection.close()
 
     server = origin(handle)
-    one = balancer(proxy([server]))
+    one = balancer(proxy([server], server=LINGERING))
     before = settled(one)
     with Client(one.port) as client:
         client.request()
         wait_for(lambda: server.in_flight == 1, what="the request at the server")
         assert sockets(one) == before + 2
         getattr(client, leave)()
-        wait_for(lambda: sockets(one) == before, 4, "the end of both sockets")
+        wait_for(lambda: sockets(one) == before, 20, "the end of both sockets")
         assert " 499 " in one.wait_log()[0]

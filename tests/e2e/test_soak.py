@@ -22,8 +22,11 @@ class Sampler(threading.Thread):
         self.balancer, self.values, self.ending = balancer, [], threading.Event()
 
     def run(self):
-        while not self.ending.wait(0.05):
+        # One at least, also when the load is over before this thread runs.
+        ended = False
+        while not ended:
             self.values.append(self.balancer.rss())
+            ended = self.ending.wait(0.05)
 
     def growth(self):
         """Bytes that the largest sample of the last quarter exceeds that of the first quarter by, after a start."""

@@ -56,7 +56,7 @@ def test_no_answer_goes_to_another_request(balancer, servers):
     assert get(one.port, "/alive").text == "alive"
     assert children(one.process.pid) == processes, "a process has ended"
     assert not re.search(r"panic|\[alert\]|\[emerg\]", one.error_log() + (one.dir / "stderr.txt").read_text())
-    assert fuzz.garbled > 5 * SECONDS and fuzz.answers > 5 * SECONDS, "the machine did next to nothing"
+    assert fuzz.garbled > SECONDS and fuzz.answers > SECONDS, "the machine did next to nothing"
 
 
 # That it finds what it is for: relays with one mistake each, and nothing else between client and server.

@@ -72,7 +72,7 @@ def test_a_cookie_that_expires(balancer):
     date, age = re.fullmatch(r"id=[0-9a-f]{32}; expires=(\w{3}, \d\d-\w{3}-\d\d \d\d:\d\d:\d\d GMT); max-age=(\d+)",
                              cookie).groups()
     assert age == "3600"
-    assert abs(email.utils.parsedate_to_datetime(date.replace("-", " ")).timestamp() - time.time() - 3600) < 5
+    assert abs(email.utils.parsedate_to_datetime(date.replace("-", " ")).timestamp() - time.time() - 3600) < 60
 
 
 def test_a_variable_cannot_add_attributes_or_fields(balancer):
@@ -103,6 +103,7 @@ def test_a_full_server_is_left(balancer):
         first.request(headers=[cookie])
         wait_for(lambda: slow[0].in_flight == 1, what="the first request at its server")
         second.request(headers=[cookie])
+        wait_for(lambda: slow[1].in_flight == 1, what="the second request at the other server")
         gate.set()
         assert (first.response().text, second.response().text) == ("0", "1")
 
@@ -236,8 +237,9 @@ def test_a_session_is_forgotten(balancer):
     servers = sessions(2)
     one = balancer(proxy(servers, head=f"{LEARN} timeout=6s;"))
     home, _ = visit(one, target="/login?x")
-    for _ in range(2):
-        time.sleep(3.1)
+    # Longer than the timeout together, and each much shorter.
+    for _ in range(4):
+        time.sleep(1.6)
         # Every use makes it young again.
         assert visit(one, "session=x")[0] == home
     time.sleep(6.6)

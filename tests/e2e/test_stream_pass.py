@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import struct
 
 import pytest
@@ -209,7 +210,12 @@ def test_tls_inside_tls_is_refused():
     one = Passing(f"server {{ listen 127.0.0.1:SPORT ssl; {certificate().directives()} pass 127.0.0.1:PORT; }}",
                   http=f"server {{ listen 127.0.0.1:PORT ssl; {certificate().directives()} return 204; }}")
     with TlsClient(one.stream) as client:
-        assert client.get("/") is None
+        try:
+            answered = client.get("/")
+        except (ConnectionError, ssl.SSLError):
+            # The request has come before the end of the connection, which then is a reset.
+            answered = None
+        assert answered is None
     one.one.wait_error("speaks TLS already was passed")
 
 

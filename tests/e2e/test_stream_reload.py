@@ -60,7 +60,7 @@ def test_a_server_s_place_can_go_to_http(tcp_servers):
                               "return 200 http; } }")
 
     def is_http():
-        with socket.create_connection(("127.0.0.1", port), 5) as sock:
+        with socket.create_connection(("127.0.0.1", port), 20) as sock:
             sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
             return b" 200 OK\r\n" in sock.recv(1000)
     wait_for(is_http, what="http on the port")
@@ -78,14 +78,14 @@ def test_a_graceful_end_waits_for_sessions(tcp_servers):
     assert session.exactly(5) == b"alive"
     assert streaming.one.process.poll() is None
     session.close()
-    assert streaming.one.process.wait(15) == 0
+    assert streaming.one.process.wait(40) == 0
 
 
 def test_a_long_control_connection_beside_short_ones(tcp_servers):
     """As of FTP: the control connection says nothing while data connections come and go. Those do not count for its
     `proxy_timeout`; what it says itself does. A drain waits for it."""
     [control, data] = tcp_servers(2)
-    streaming = Streaming(f"server {{ listen 127.0.0.1:SPORT; proxy_pass {control.server}; proxy_timeout 4s; }}"
+    streaming = Streaming(f"server {{ listen 127.0.0.1:SPORT; proxy_pass {control.server}; proxy_timeout 5s; }}"
                           f"server {{ listen 127.0.0.2:SPORT; proxy_pass {data.server}; }}")
 
     def transfer():
@@ -98,18 +98,18 @@ def test_a_long_control_connection_beside_short_ones(tcp_servers):
         assert kept.line() == silent.line() == b"s0"
         begun = time.monotonic()
         # Longer than the time that a silent one has.
-        while time.monotonic() < begun + 5:
+        while time.monotonic() < begun + 5.9:
             transfer()
             kept.send(b"NOOP\n")
             assert kept.line() == b"NOOP"
-            time.sleep(0.4)
+            time.sleep(0.3)
         assert silent.rest() == b"", "it said nothing for too long"
         streaming.one.process.send_signal(signal.SIGQUIT)
         wait_for(lambda: _refused(streaming.stream_port), what="no new sessions")
         kept.send(b"QUIT\n")
         assert kept.line() == b"QUIT", "it is waited for"
         assert streaming.one.process.poll() is None
-    assert streaming.one.process.wait(15) == 0
+    assert streaming.one.process.wait(40) == 0
 
 
 def test_worker_shutdown_timeout_ends_sessions(tcp_servers):
@@ -121,7 +121,7 @@ def test_worker_shutdown_timeout_ends_sessions(tcp_servers):
         streaming.one.process.send_signal(signal.SIGQUIT)
         assert session.rest() == b""
         assert 0.3 < time.monotonic() - begun < 9
-    streaming.one.process.wait(15)
+    streaming.one.process.wait(40)
     assert streaming.lines(1)[0][:3] == ["200", "0", "3"], "logged all the same"
 
 

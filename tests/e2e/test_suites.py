@@ -53,7 +53,7 @@ def tree(tmp_path):
 
 
 def run(tree, *words):
-    done = subprocess.run([tree.path / "scripts/test.sh", *words], capture_output=True, text=True, timeout=30,
+    done = subprocess.run([tree.path / "scripts/test.sh", *words], capture_output=True, text=True, timeout=100,
                           env={"PATH": "/usr/bin:/bin", "CARGO": str(tree.path / "cargo")})
     return done.returncode, done.stdout
 

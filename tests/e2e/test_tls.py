@@ -77,7 +77,7 @@ def test_a_key_of_each_kind(balancer):
 
 def openssl_client(port, *arguments, send=b"GET / HTTP/1.0\r\n\r\n"):
     done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", "a.test",
-                           *map(str, arguments)], input=send, capture_output=True, timeout=20)
+                           *map(str, arguments)], input=send, capture_output=True, timeout=60)
     return (done.stdout + done.stderr).decode("latin-1")
 
 
@@ -279,7 +279,8 @@ def test_an_end_is_announced(balancer):
 
 
 def test_garbage_and_slow_clients_harm_nobody(balancer):
-    one = balancer("client_header_timeout 1s;" + server())
+    # A handshake of a client that is let in must not be cut, however busy the machine is.
+    one = balancer("client_header_timeout 2s;" + server())
     idle = [Client(one.port) for _ in range(5)]
     partial = [Client(one.port).send(b"\x16\x03\x01\x02\x00\x01\x00") for _ in range(5)]
     for garbage in (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16\x02" + bytes(100), bytes(range(256)),

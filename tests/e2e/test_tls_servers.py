@@ -138,7 +138,7 @@ def test_the_next_server_is_asked_when_a_handshake_fails(balancer):
 
 def test_a_server_that_never_answers_the_handshake_times_out(balancer):
     silent = Origin(lambda connection: connection.sock.recv(100_000) and connection.sock.recv(1), raw=True)
-    one = balancer(upstream([silent]) + location("proxy_connect_timeout 300ms;"))
+    one = balancer(upstream([silent]) + location("proxy_connect_timeout 1s;"))
     assert get(one.port).status == 504
     one.wait_error("upstream timed out .* while SSL handshaking to upstream")
 

@@ -26,7 +26,7 @@ def echo(connection):
 
 
 def connect(port, *, name="a.test", tls=None):
-    sock = socket.create_connection(("127.0.0.1", port), timeout=10)
+    sock = socket.create_connection(("127.0.0.1", port), timeout=30)
     return (tls or context()).wrap_socket(sock, server_hostname=name, suppress_ragged_eofs=False)
 
 
@@ -49,7 +49,7 @@ def test_a_session_of_tls_reaches_a_plain_server(size):
     one = Streaming(f"server {{ {LISTEN} proxy_pass {origin.server}; }}", log=LOG)
     data = os.urandom(size)
     with connect(one.stream_port) as sock:
-        sock.settimeout(20)
+        sock.settimeout(60)
         sent = 0
         while sent < size:
             piece = data[sent:sent + 100_000]
@@ -93,7 +93,7 @@ def test_the_name_in_the_first_message_chooses_the_server():
         with connect(one.stream_port, name=f"{name}.test", tls=context(alpn=["h2", "http/1.1"])) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert exactly(sock, 20).startswith(b"HTTP/1.1 200")
-    assert one.one.wait_log(2, "stream.log")[:2] == [f"{name}.test|TLSv1.3|h2,http/1.1" for name in "ab"]
+    assert sorted(one.one.wait_log(2, "stream.log")) == [f"{name}.test|TLSv1.3|h2,http/1.1" for name in "ab"]
 
 
 def test_what_is_not_tls_passes_a_preread():
@@ -134,9 +134,9 @@ def test_an_application_protocol_is_agreed_on():
         assert sock.selected_alpn_protocol() == "two"
         sock.sendall(b"x")
         assert exactly(sock, 1) == b"x"
+    assert one.one.wait_log(1, "stream.log")[0] == "two"
     with pytest.raises((ssl.SSLError, ConnectionError)):
         connect(one.stream_port, tls=context(alpn=["three"])).recv(1)
-    assert one.one.wait_log(1, "stream.log")[0] == "two"
 
 
 def test_a_client_that_says_nothing_is_closed():

@@ -303,7 +303,7 @@ def test_a_collector_that_is_dead_or_refuses(traced):
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100, None])
 def test_a_collector_that_is_none(traced, says):
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(20)
+    listener.settimeout(40)
     b, _ = traced(to=f"127.0.0.1:{listener.getsockname()[1]}", settings="interval 10ms;")
     assert get(b.port).status == 200
     peer, _ = listener.accept()
@@ -334,7 +334,7 @@ def test_a_reload_and_the_end_lose_nothing(traced):
     assert "/one" in [values(span)["http.target"] for span in collector.wait_spans(1)]
     get(b.port, "/two")
     assert b.stop(signal.SIGQUIT) == 0
-    assert values(collector.spans()[-1])["http.target"] == "/two"
+    wait_for(lambda: values(collector.spans()[-1])["http.target"] == "/two", what="the last span")
 
 
 def test_a_reload_changes_the_collector(traced):
@@ -357,5 +357,5 @@ def test_the_end_does_not_wait_for_a_silent_collector(traced):
     b, collector = traced(settings="interval 10ms;")
     collector.gate.clear()
     get(b.port)
-    assert b.stop(signal.SIGTERM, seconds=20) == 0
+    assert b.stop(signal.SIGTERM, seconds=40) == 0
     collector.gate.set()

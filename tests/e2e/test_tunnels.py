@@ -28,10 +28,15 @@ def websocket_server():
             connection.send(message)
 
     port = free_port()
-    server = websockets.sync.server.serve(echo, "127.0.0.1", port, max_size=None)
+    server = websockets.sync.server.serve(echo, "127.0.0.1", port, max_size=None, open_timeout=60)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield port
     server.shutdown()
+
+
+def connect(one, **options):
+    """A client of the balancer's WebSockets."""
+    return websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", max_size=None, open_timeout=60, **options)
 
 
 def through(port, http="", idle="60s"):
@@ -44,40 +49,40 @@ def through(port, http="", idle="60s"):
 
 def test_websocket(balancer, websocket_server):
     one = balancer(through(websocket_server))
-    with websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", max_size=None) as client:
+    with connect(one) as client:
         for message in ("hello", "", "ümlaut", b"\0\1\2", os.urandom(100_000), os.urandom(3_000_000)):
             client.send(message)
-            assert client.recv(10) == message
-        assert client.ping().wait(5)
+            assert client.recv(30) == message
+        assert client.ping().wait(30)
     assert '"GET /chat/ HTTP/1.1" 101 ' in one.wait_log()[0]
 
 
 def test_many_websockets_at_once(balancer, websocket_server):
     one = balancer(through(websocket_server), workers=2)
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/"))
-                   for _ in range(40)]
+        clients = [stack.enter_context(connect(one)) for _ in range(40)]
         for number, client in enumerate(clients):
             client.send(str(number))
-        assert [client.recv(10) for client in clients] == [str(number) for number in range(40)]
+        assert [client.recv(30) for client in clients] == [str(number) for number in range(40)]
     assert len(one.wait_log(40)) == 40
 
 
 def test_websocket_outlives_idle_reads_with_pings(balancer, websocket_server):
-    one = balancer(through(websocket_server, idle="4s"))
-    with websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", ping_interval=0.5) as client:
-        time.sleep(4.6)
+    one = balancer(through(websocket_server, idle="5s"))
+    with connect(one, ping_interval=0.5) as client:
+        time.sleep(5.6)
         client.send("still here")
-        assert client.recv(5) == "still here"
+        assert client.recv(30) == "still here"
 
 
 def test_idle_tunnel_ends_after_proxy_read_timeout(balancer, websocket_server):
-    one = balancer(through(websocket_server, idle="2s"))
+    # Long enough for the answer to the handshake, which it limits as well.
+    one = balancer(through(websocket_server, idle="3s"))
     begin = time.monotonic()
-    with websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", ping_interval=None) as client:
+    with connect(one, ping_interval=None) as client:
         with pytest.raises(websockets.exceptions.ConnectionClosed):
-            client.recv(20)
-        assert 1.5 < time.monotonic() - begin < 15
+            client.recv(40)
+        assert 2.5 < time.monotonic() - begin < 40, "the default would be 60 s"
 
 
 def echo_tunnel(connection):
@@ -136,7 +141,7 @@ def test_tunnel_ends_when_the_client_closes(balancer, origin):
 def test_large_data_both_ways_at_once(balancer, origin):
     one = balancer(proxy([origin(echo_tunnel, raw=True)], location=TUNNEL))
     data = os.urandom(4_000_000)
-    with Client(one.port, timeout=20) as client:
+    with Client(one.port, timeout=60) as client:
         assert client.get(headers=UPGRADE).status == 101
         sender = threading.Thread(target=client.send, args=(data,))
         sender.start()

@@ -52,7 +52,7 @@ def upstream(servers, settings="", *, method="", parameters=""):
 
 def test_datagrams_pass_both_ways_and_are_counted(servers):
     [server] = servers()
-    streaming = stream(SERVER % (server.server, "proxy_timeout 3s;"))
+    streaming = stream(SERVER % (server.server, "proxy_timeout 4s;"))
     with UdpClient(streaming.stream_port) as client:
         for size in (1, 1400, 9_000):
             data = b"x" * size
@@ -62,7 +62,7 @@ def test_datagrams_pass_both_ways_and_are_counted(servers):
     status, protocol, received, sent, address, to, back, seconds, who, from_port, at = streaming.lines(1)[0]
     assert (status, protocol, who, from_port, at) == ("200", "UDP", "127.0.0.1", str(port), str(streaming.stream_port))
     assert (received, sent, address, to, back) == ("10401", "10410", server.server, "10401", "10410")
-    assert 3 <= float(seconds) < 30
+    assert 4 <= float(seconds) < 30
     streaming.one.wait_error(r"udp timed out, packets from/to client:3/3, bytes from/to client:10401/10410, "
                              r"bytes from/to upstream:10410/10401")
 
@@ -163,17 +163,16 @@ def test_several_responses(servers):
 
 def test_sessions_expire(servers):
     [server] = servers()
-    streaming = stream(SERVER % (server.server, "proxy_timeout 4s;"))
+    streaming = stream(SERVER % (server.server, "proxy_timeout 6s;"))
     with UdpClient(streaming.stream_port) as client:
         for _ in range(5):
             client.ask()
             time.sleep(0.5)
         assert server.sockets == 1, "what moves does not expire"
-        streaming.lines(1)
+        line = streaming.lines(1)[0]
         client.ask()
         assert server.sockets == 2
-    [line, _] = streaming.lines(2)
-    assert line[:3] == ["200", "UDP", "5"] and float(line[7]) >= 6
+    assert line[:3] == ["200", "UDP", "5"] and float(line[7]) >= 8
 
 
 # Servers that fail
@@ -261,7 +260,7 @@ def test_max_conns(servers):
 
 def test_worker_connections_limit_sessions(servers):
     [server] = servers()
-    streaming = stream(SERVER % (server.server, "proxy_timeout 1500ms;"), events="worker_connections 40;")
+    streaming = stream(SERVER % (server.server, "proxy_timeout 2500ms;"), events="worker_connections 40;")
     clients = [UdpClient(streaming.stream_port) for _ in range(60)]
     for client in clients:
         client.send(b"?")
@@ -406,7 +405,7 @@ def test_quit_waits_for_answers(servers):
         streaming.one.notify(signal.SIGQUIT)
         if not ON_NGINX:
             assert client.receive() == b"late"
-    streaming.one.process.wait(10)
+    streaming.one.process.wait(40)
 
 
 @balanza_only("NGINX takes over sockets in its own way")
@@ -461,7 +460,7 @@ def test_dns(tmp_path):
         streaming = stream(
             "upstream dns { %s }\n" % " ".join(f"server 127.0.0.1:{port};" for port in ports)
             + "server { listen 127.0.0.1:SPORT; listen 127.0.0.1:SPORT udp reuseport; proxy_pass dns; proxy_responses 1; "
-              "proxy_timeout 5s; }", workers=1)
+              "proxy_timeout 20s; }", workers=1)
 
         def question(number):
             return number.to_bytes(2, "big") + b"\1\0\0\1\0\0\0\0\0\0\3one\4test\0\0\1\0\1"
@@ -505,7 +504,7 @@ def test_syslog(servers):
     def log(*messages):
         for message in messages:
             subprocess.run(["logger", "-n", "127.0.0.1", "-P", str(streaming.stream_port), "-d", "-t", "test", "-p",
-                            "local3.warning", "--rfc3164", message], check=True, timeout=20)
+                            "local3.warning", "--rfc3164", message], check=True, timeout=60)
     log(*(f"message {number} of a program" for number in range(4)))
     wait_for(lambda: [len(one.got) for one in collectors] == [2, 2], what="the messages")
     texts = sorted(data for one in collectors for data in one.got)

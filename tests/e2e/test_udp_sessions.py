@@ -34,7 +34,7 @@ MOST = 4096
 #: So many datagrams wait in a socket's queue for sure.
 PIECE = 150
 
-pytestmark = [balanza_only("the figures are Balanza's"), pytest.mark.load, pytest.mark.timeout(300)]
+pytestmark = [balanza_only("the figures are Balanza's"), pytest.mark.load, pytest.mark.timeout(600)]
 
 
 class Counting:
@@ -103,6 +103,6 @@ def test_memory_of_many_sessions(record_property):
     assert memory(worker) < full + 4_000_000
     # A client that has a session is still served.
     count = server.count
-    client.send(b"again")
-    wait_for(lambda: server.count > count, what="the client of an open session")
+    # What is refused may still fill the queue, so one datagram may be lost.
+    wait_for(lambda: client.send(b"again") or server.count > count, what="the client of an open session")
     client.sock.close()

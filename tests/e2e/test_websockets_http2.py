@@ -37,7 +37,7 @@ def websocket_server():
 
     port = free_port()
     server = websockets.sync.server.serve(echo, "127.0.0.1", port, max_size=None, subprotocols=["chat"],
-                                          compression=None)
+                                          compression=None, open_timeout=60, ping_interval=None)
     server.seen = seen
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.port = port
@@ -182,7 +182,7 @@ def test_a_client_that_resets_ends_the_connection_to_the_server(balancer):
         ws = WebSocket(client)
         client.h2.reset_stream(ws.stream)
         client.flush()
-        assert gone.wait(20)
+        assert gone.wait(60)
         assert client.get("/own").body == b"own"
 
 

@@ -22,7 +22,7 @@ def test_supervisor_killed(origin):
             wait_for(lambda: load.done > 50, what="requests without a supervisor")
             one.start()
             one.wait_error(f"using the sockets of worker process {workers[0]}, whose master process died")
-            wait_for(lambda: not os.path.exists(f"/proc/{workers[0]}"), 20, "the end of the old worker")
+            wait_for(lambda: not os.path.exists(f"/proc/{workers[0]}"), 60, "the end of the old worker")
             done = load.done
             wait_for(lambda: load.done > done + 50, what="requests of the new worker")
         assert load.failures == []
@@ -45,7 +45,7 @@ def test_frozen_server(origin):
     """A server whose process is stopped, but whose kernel still accepts."""
     frozen = origin(lambda request, connection: None)
     healthy = origin("ok")
-    one = Balancer(proxy([frozen, healthy], location="proxy_read_timeout 3s;",
+    one = Balancer(proxy([frozen, healthy], location="proxy_read_timeout 4s;",
                          parameters=["max_fails=1 fail_timeout=60s", ""]))
     assert [get(one.port).status for _ in range(20)] == [200] * 20
     # One request has waited for it, and none after.

@@ -6,7 +6,6 @@ import itertools
 import pytest
 
 from support.ask import ask, tally
-from support.balancer import wait_for
 from support.client import get
 from support.expect import CHI_SQUARE, chi_square
 from support.hashing import ip_hash, ketama
@@ -84,11 +83,12 @@ def test_two_choices_never_take_the_busier(any_nginx):
     held = Holding(3)
     one = any_nginx(proxy(held.servers, head="two_choices;"))
     busy = held.send(one)
-    for _ in range(30):
+    for count in range(1, 31):
         index = held.send(one)
         assert index != busy
         held.release(index)
-        wait_for(lambda: sum(held.in_flight()) == 1, what="the server to be idle")
+        # NGINX has given the server back when it writes the line, and sends the answer before.
+        one.wait_log(count, "pids.log")
     held.release_all()
 
 
@@ -104,7 +104,7 @@ def test_least_is_least_over_all_workers(any_nginx, head):
     for _ in range(4):
         held.release(0)
     # NGINX sees the end of a response a moment after the client.
-    wait_for(lambda: held.in_flight()[0] == 0, what="the first to be free")
+    one.wait_log(4, "pids.log")
     for _ in range(3):
         assert held.send(one) == 0
     held.release_all()

@@ -37,7 +37,7 @@ http {
     client_header_timeout 5s;
     limit_req_zone $binary_remote_addr zone=logins:1m rate=5r/s;
     resolver 127.0.0.1:RESOLVER valid=1s ipv6=off;
-    proxy_read_timeout 4s;
+    proxy_read_timeout 5s;
     add_header X-Server $upstream_addr always;
     upstream app { zone app 256k; SERVERS keepalive 32; }
     upstream named { zone named 256k; server app.example:9000 resolve; keepalive 8; }

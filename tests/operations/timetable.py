@@ -97,7 +97,7 @@ class Day:
     def kill_supervisor(self, _event):
         one, worker = self.farm.one, self.farm.worker()
         os.kill(one.pid, signal.SIGKILL)
-        one.process.wait(10)
+        one.process.wait(40)
         self.wait(0.2, 2)
         one.start()
         wait_for(lambda: not pathlib.Path(f"/proc/{worker}/exe").exists() or self.farm.worker() != worker, 60, "the next worker")

@@ -52,7 +52,7 @@ def by_balanza(directory, text):
     scenario = directory / "scenario.toml"
     run = f'replications = {TRIALS}\nrun = {{ duration = {10 * TIME}, warmup = {WARMUP} }}\n'
     scenario.write_text(run + text)
-    result = subprocess.run([BALANZA, "simulate", scenario, "--json"], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([BALANZA, "simulate", scenario, "--json"], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)["points"][0]["runs"][0]
 

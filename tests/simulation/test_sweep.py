@@ -45,7 +45,7 @@ def write(directory, replications=3, requests=2000):
 
 def sweep(plan, out, *more, **how):
     command = [BALANZA, "simulate", "sweep", str(plan), "--out", str(out), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **how)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **how)
 
 
 def finished(plan, out, *more):
@@ -67,6 +67,14 @@ def wait_for(condition, what, seconds=60):
         time.sleep(0.01)
 
 
+def is_written(path):
+    """Whether a file is there with all of its JSON."""
+    try:
+        return bool(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
 @contextmanager
 def cluster(directory, workers):
     """A scheduler and workers, each a process of its own without a nanny: a killed one stays dead."""
@@ -81,10 +89,10 @@ def cluster(directory, workers):
     where = directory / "scheduler.json"
     try:
         start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(where))
-        wait_for(where.exists, "the scheduler does not start")
+        wait_for(lambda: is_written(where), "the scheduler does not start")
         options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
         working = [start("dask_worker", *options, "--scheduler-file", str(where)) for _ in range(workers)]
-        with Client(scheduler_file=str(where), timeout="30s", set_as_default=False) as client:
+        with Client(scheduler_file=str(where), timeout="60s", set_as_default=False) as client:
             client.wait_for_workers(workers, timeout=60)
         yield json.loads(where.read_text())["address"], working
     finally:
@@ -121,7 +129,7 @@ def test_a_killed_worker_loses_nothing(tmp_path):
         workers[0].send_signal(signal.SIGKILL)
         workers[0].wait()
         before = len(journal(out))
-        errors = process.communicate(timeout=120)[1]
+        errors = process.communicate(timeout=300)[1]
         assert process.returncode == 0, errors
     assert before < 80, "the sweep was over before the worker was killed"
     ids = journal(out)
@@ -134,11 +142,11 @@ def test_the_command_of_the_package(plan, tmp_path):
     out = tmp_path / "cluster"
     with cluster(tmp_path, 2) as (address, _):
         command = [sys.executable, "-m", "balanza_sweep", str(plan), "--scheduler", address, "--out", str(out)]
-        done = subprocess.run([*command, "--balanza", BALANZA], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*command, "--balanza", BALANZA], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert one == [(out / name).read_bytes() for name in FILES]
         # All runs are there: nothing is sent to the cluster.
-        again = subprocess.run([*command, "--balanza", BALANZA], capture_output=True, text=True, timeout=120)
+        again = subprocess.run([*command, "--balanza", BALANZA], capture_output=True, text=True, timeout=300)
         assert again.returncode == 0 and len(journal(out)) == 24, again.stderr
 
 

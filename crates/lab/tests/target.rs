@@ -102,18 +102,21 @@ fn computations_and_speed_as_ratios() {
 
 #[test]
 fn concurrency_limits_what_is_worked_on() {
-    let run = |concurrency| {
-        let handle = spawn(Target { workload: delay(500), concurrency, ..Target::default() });
-        let time = seconds(|| load(&handle, 12, 2));
-        (handle.stop(), time)
-    };
-    let (limited, slow) = run(Some(3));
-    assert_eq!((limited.max_in_flight, limited.requests), (3, 24));
-    assert_eq!(limited.max_queued, 9);
+    for (concurrency, working, waiting) in [(Some(3), 3, 9), (None, 12, 0)] {
+        let handle = spawn(Target { workload: delay(60_000), concurrency, ..Target::default() });
+        let mut clients: Vec<Client> = (0..12).map(|_| Client::new(handle.address())).collect();
+        clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let present = |stats: Stats| stats.in_flight + stats.queued;
+        wait_for("not all are there", || present(handle.stats()) == 12);
+        let after = handle.stop();
+        assert_eq!((after.max_in_flight, after.max_queued), (working, waiting));
+    }
+    let handle = spawn(Target { workload: delay(500), concurrency: Some(3), ..Target::default() });
+    let slow = seconds(|| load(&handle, 12, 2));
+    let after = handle.stop();
+    assert_eq!((after.max_in_flight, after.requests), (3, 24));
     // 24 requests of 500 ms, three at once.
     assert!(slow >= 4.0, "{slow}");
-    let (free, _) = run(None);
-    assert_eq!((free.max_in_flight, free.max_queued), (12, 0));
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn computations_hold_up_no_other_connection() {
         let handle = spawn(Target { workload: Workload::Loop { turns: 1_000_000_000 }, ..Target::default() });
         let mut busy = Client::new(handle.address());
         busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        wait_for("nothing is worked on", || handle.stats().in_flight == 1);
+        wait_for("nothing is worked on", || handle.stats().in_flight + handle.stats().requests > 0);
         stats(&handle).in_flight == 1 && handle.stats().in_flight == 1
     };
     // On a busy machine the work may end first.
@@ -240,7 +243,8 @@ fn a_target_that_drains_answers_what_it_has_and_ends() {
     let (mut idle, mut busy) = (Client::new(handle.address()), Client::new(handle.address()));
     assert_eq!(idle.get("/").status, 200);
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait_for("the request is not there", || handle.stats().in_flight == 1);
+    // One that is answered already has been there.
+    wait_for("the request is not there", || handle.stats().in_flight == 1 || handle.stats().requests == 2);
     handle.drain();
     assert!(idle.closed());
     assert_eq!(busy.receive().status, 200);

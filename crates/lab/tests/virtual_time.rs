@@ -140,7 +140,7 @@ fn connections_that_find_the_queue_full_are_tried_again_after_a_second() {
         let handle = spawn(one);
         let mut at_work = Client::new(handle.address());
         at_work.send(GET);
-        wait_for("nothing is at work", || handle.stats().in_flight == 1);
+        wait_for("nothing is at work", || has_begun(&handle));
         // Linux holds one more than the backlog says.
         let _queued = [(); 2].map(|()| {
             let mut client = Client::new(handle.address());
@@ -160,16 +160,16 @@ fn who_leaves_gives_up_a_place_but_not_a_worker() {
         let [mut first, mut second, mut third] = [(); 3].map(|()| Client::new(handle.address()));
         let start = Instant::now();
         first.send(GET);
-        wait_for("nothing is at work", || handle.stats().in_flight == 1);
+        wait_for("nothing is at work", || has_begun(&handle));
         second.send(GET);
-        wait_for("nobody waits", || handle.stats().queued == 1);
+        wait_for("nobody waits", || handle.stats().queued + handle.stats().requests > 0);
         drop((first, second));
         third.send(GET);
         third.receive();
         let total = start.elapsed().as_secs_f64();
         let after = handle.stop();
-        assert_eq!((after.requests, after.aborted, after.queued), (1, 2, 0));
-        total
+        // Otherwise the first was answered before it left: no measurement.
+        if (after.requests, after.aborted, after.queued) == (1, 2, 0) { total } else { f64::NAN }
     };
     measures(2.000, 0.10, total);
 }
@@ -181,13 +181,13 @@ fn who_leaves_keeps_the_only_connection_until_its_work_ends() {
         let mut first = Client::new(handle.address());
         let start = Instant::now();
         first.send(GET);
-        wait_for("nothing is at work", || handle.stats().in_flight == 1);
+        wait_for("nothing is at work", || has_begun(&handle));
         drop(first);
         assert_eq!(Client::new(handle.address()).get("/").status, 200);
         let total = start.elapsed().as_secs_f64();
         let after = handle.stop();
-        assert_eq!((after.requests, after.aborted, after.max_in_flight), (1, 1, 1));
-        total
+        // Otherwise the first was answered before it left: no measurement.
+        if (after.requests, after.aborted, after.max_in_flight) == (1, 1, 1) { total } else { f64::NAN }
     };
     measures(2.000, 0.10, total);
 }
@@ -211,6 +211,12 @@ fn counters_are_told_out_of_band() {
     let mut asking = Client::new(control);
     assert_eq!(asking.get(balanza_lab::target::LOAD_PATH).status, 200);
     assert_eq!(asking.get("/").status, 404);
+}
+
+/// Whether a request is worked on, or was before anybody looked.
+fn has_begun(handle: &Handle) -> bool {
+    let stats = handle.stats();
+    stats.in_flight + stats.requests > 0
 }
 
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {

@@ -176,7 +176,7 @@ mod tests {
             let child = line.parse().unwrap();
             assert!(is_running(shell) && is_running(child));
             drop(helper);
-            for _ in 0..500 {
+            for _ in 0..3000 {
                 if !is_running(shell) && !is_running(child) {
                     return;
                 }

@@ -48,7 +48,7 @@ class Asker:
     """A connection that sends one request after the other."""
 
     def __init__(self, port):
-        self.client = Client(port, timeout=20)
+        self.client = Client(port, timeout=60)
 
     def ask(self, request):
         """The response, or how there was none."""

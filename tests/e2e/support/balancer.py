@@ -173,7 +173,7 @@ class Balancer:
 
     def test_config(self, *extra):
         """Runs `-t` and returns the finished process."""
-        return subprocess.run([*self.arguments, "-t", *extra], capture_output=True, text=True, timeout=20,
+        return subprocess.run([*self.arguments, "-t", *extra], capture_output=True, text=True, timeout=60,
                               env=environment())
 
     @property

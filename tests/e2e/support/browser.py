@@ -42,7 +42,8 @@ class Browser:
             port = place.read_text().split("\n")[0]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
                 page = next(one for one in json.load(answer) if one["type"] == "page")
-            self.socket = self.stack.enter_context(connect(page["webSocketDebuggerUrl"], max_size=None, proxy=None))
+            self.socket = self.stack.enter_context(connect(
+                page["webSocketDebuggerUrl"], max_size=None, proxy=None, open_timeout=60, ping_interval=None))
             for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
                 self.call(f"{domain}.enable")
             self.size(width, height)

@@ -10,7 +10,7 @@ from .over_http2 import CHOSEN, over_http2
 class Client:
     """One connection."""
 
-    def __init__(self, port, *, source=None, timeout=10, unix=None, receive_buffer=None):
+    def __init__(self, port, *, source=None, timeout=30, unix=None, receive_buffer=None):
         if unix:
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(timeout)
@@ -97,7 +97,7 @@ if CHOSEN:
     Client = over_http2(Client)
 
 
-def get(port, target="/", method="GET", *, source=None, timeout=10, **options):
+def get(port, target="/", method="GET", *, source=None, timeout=30, **options):
     """One request on a connection of its own."""
     with Client(port, source=source, timeout=timeout) as client:
         return client.get(target, method, **options)
@@ -111,7 +111,7 @@ def get_if_room(port, target="/"):
         return None
 
 
-def exchange(port, data, method="GET", timeout=10):
+def exchange(port, data, method="GET", timeout=30):
     """Sends raw bytes on a connection of its own and reads one response."""
     with Client(port, timeout=timeout) as client:
         return client.send(data).response(method)

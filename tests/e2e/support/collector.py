@@ -61,8 +61,9 @@ class Collector(Spans, GrpcServer):
             # The exporter has given this request up.
             return ExportTraceServiceResponse()
         self.metadata.append(dict(context.invocation_metadata()))
-        if self.fails:
-            context.abort(self.fails, "not now")
+        # Read once: the test may take it back at any moment.
+        if fails := self.fails:
+            context.abort(fails, "not now")
         self.requests.append(request)
         return self.response(ExportTraceServiceResponse())
 

@@ -33,8 +33,11 @@ class NameServer:
 
     def _write(self, names):
         lines = [f"{address} {name}" for name, addresses in names.items() for address in addresses]
-        self.hosts.write_text("\n".join(lines) + "\n")
-        self.hosts.chmod(0o644)
+        # In one step: it may be reading the file for an earlier signal.
+        new = self.dir / "new"
+        new.write_text("\n".join(lines) + "\n")
+        new.chmod(0o644)
+        new.replace(self.hosts)
 
     def set(self, names):
         """Gives the names other addresses."""
@@ -54,12 +57,21 @@ class NameServer:
         self._wait()
 
     def _wait(self):
-        """Until it listens: it takes TCP as well as UDP."""
-        for _ in range(1000):
-            with socket.socket() as probe:
-                if probe.connect_ex((self.listen, self.port)) == 0:
+        """Until it answers: it listens before, but takes no notice of signals then."""
+        question = b"\0\1\1\0\0\1\0\0\0\0\0\0" + wire_name("ready.example") + b"\0\1\0\1"
+        end = time.monotonic() + 40
+        while time.monotonic() < end:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.settimeout(0.2)
+                try:
+                    probe.connect((self.listen, self.port))
+                    probe.send(question)
+                    probe.recv(512)
                     return
-            time.sleep(0.01)
+                except ConnectionRefusedError:
+                    time.sleep(0.01)
+                except TimeoutError:
+                    pass
         raise AssertionError(self.log.read_text())
 
     def asked(self, name):

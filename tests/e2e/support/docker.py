@@ -148,8 +148,9 @@ class Played(Api):
             label, _, value = wanted["label"][0].partition("=")
             return request.answer([it for it in self.containers.values() if it["Labels"].get(label) == value])
         assert request.path == "/events"
-        request.stream()
+        # Whoever has the head has looked at this version, or will see a newer one.
         seen = self.version
+        request.stream()
         while not request.ended():
             with self.changed:
                 self.changed.wait_for(lambda: self.version != seen, 0.05)

@@ -41,7 +41,7 @@ class Etcd:
 
     def __call__(self, target, **fields):
         """The answer to a request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             headers = {"Authorization": self.token} if self.token else {}
             connection.request("POST", target, json.dumps(fields), headers)

@@ -13,7 +13,7 @@ def gated(count):
     gate = threading.Event()
 
     def handler(name):
-        return lambda request, connection: gate.wait(30) and answer(name)
+        return lambda request, connection: gate.wait(90) and answer(name)
 
     return [Origin(handler(str(index))) for index in range(count)], gate
 
@@ -23,11 +23,13 @@ def fill(one, servers, expected, requests, target="/?key=k{}", source=None):
     answered and those are at the servers (`expected`: requests in flight, by server)."""
     servers, gate = servers
     with concurrent.futures.ThreadPoolExecutor(requests) as pool:
-        pending = [pool.submit(get, one.port, target.format(number), source=source and source(number), timeout=40)
+        pending = [pool.submit(get, one.port, target.format(number), source=source and source(number), timeout=90)
                    for number in range(requests)]
-        wait_for(lambda: sum(future.done() for future in pending) == requests - sum(expected), 30, "the refusals")
-        wait_for(lambda: [server.in_flight for server in servers] == expected, 30, f"{expected} requests at the servers")
-        gate.set()
+        try:
+            wait_for(lambda: sum(future.done() for future in pending) == requests - sum(expected), 40, "the refusals")
+            wait_for(lambda: [server.in_flight for server in servers] == expected, 40, f"{expected} requests at the servers")
+        finally:
+            gate.set()
         statuses = sorted(future.result().status for future in pending)
     assert [server.most_in_flight for server in servers] == expected
     return statuses
@@ -47,7 +49,7 @@ class Holding:
         event = threading.Event()
         with self.lock:
             self.held[index].append(event)
-        event.wait(30)
+        event.wait(90)
         return answer(str(index))
 
     def in_flight(self):
@@ -60,7 +62,7 @@ class Holding:
         before = self.in_flight()
         client = Client(one.port, source=source)
         client.request(target=target, headers=headers)
-        for _ in range(200):
+        for _ in range(600):
             now = self.in_flight()
             if now != before:
                 index = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)

@@ -31,7 +31,7 @@ class Connection(h2.connection.H2Connection):
 class Http2Client:
     """One connection. Sends whatever it is told, also what is not valid; `window` is that of each stream."""
 
-    def __init__(self, port, *, tls=None, name="a.test", timeout=10, window=65_535, source=None):
+    def __init__(self, port, *, tls=None, name="a.test", timeout=30, window=65_535, source=None):
         self.sock = socket.create_connection(("127.0.0.1", port), timeout, source and (source, 0))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls:
@@ -130,15 +130,21 @@ class Http2Client:
         return True
 
     def response(self, stream, *, head_only=False):
-        """The response on a stream."""
+        """The response on a stream; with `head_only` what follows the head is left to be read."""
         message, interim = None, []
         while True:
-            for event in self.take(stream):
+            events = self.take(stream)
+            while events:
+                event = events.pop(0)
                 if isinstance(event, h2.events.InformationalResponseReceived):
                     interim.append(_head(event.headers))
                 elif isinstance(event, h2.events.ResponseReceived):
                     message = _head(event.headers)
                     message.interim = interim
+                    if head_only:
+                        # What came with the head is for those who read on.
+                        self.events[stream] = events
+                        return message
                 elif isinstance(event, h2.events.DataReceived):
                     message.body += event.data
                 elif isinstance(event, h2.events.TrailersReceived):
@@ -147,8 +153,6 @@ class Http2Client:
                     raise Reset(event.error_code, message)
                 elif isinstance(event, h2.events.StreamEnded):
                     return message
-            if head_only and message:
-                return message
             if not self.read():
                 if self.goaway and self.goaway.last_stream_id is not None and self.goaway.last_stream_id < stream:
                     raise Reset(self.goaway.error_code)

@@ -50,6 +50,7 @@ class Stream:
                 return
             if room == 0:
                 self.connection.windows.wait(0.02)
+                self.connection.windows.clear()
 
     def end(self, trailers):
         self.connection.act(lambda it: it.send_headers(self.number, trailers, end_stream=True))
@@ -208,6 +209,11 @@ class Http2Server:
         connection.run()
 
     def stop(self):
+        # A close alone does not wake a thread that waits in accept.
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
         self.listener.close()
         for connection in self.connections:
             connection.close()

@@ -15,11 +15,13 @@ from .ports import free_port
 class HttpCollector(Spans):
     """Keeps what it is sent. `gate` holds requests until it is set; `reject` is how many spans of each it refuses;
     `answers` are what it says to the next requests in place of success: status, fields and body. `idle` is after how many
-    seconds it closes a connection without requests."""
+    seconds it closes a connection without requests; `closed` counts the connections that have ended, `answered` the requests that
+    have their answers."""
 
     def __init__(self, *, port=None, tls=None, idle=None):
         super().__init__()
         self.port, self.answers = port or free_port(), []
+        self.closed = self.answered = 0
         # Of each request: its line, its fields, its connection and when it came.
         self.lines, self.fields, self.connections, self.times = [], [], [], []
         self.alpn = None
@@ -36,6 +38,10 @@ class HttpCollector(Spans):
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
+
+            def shutdown_request(self, request):
+                super().shutdown_request(request)
+                collector.closed += 1
 
             def handle_error(self, *_):
                 pass
@@ -74,6 +80,7 @@ class HttpCollector(Spans):
             handler.send_header(name, str(value))
         handler.end_headers()
         handler.wfile.write(answer)
+        self.answered += 1
 
     def stop(self):
         self.gate.set()

@@ -29,7 +29,7 @@ class Load:
     def __exit__(self, *_):
         self.ending.set()
         for thread in self.threads:
-            thread.join(20)
+            thread.join(40)
 
     def _run(self):
         client, fresh = None, True

@@ -84,7 +84,7 @@ class Responder:
 def stapled(port, name="a.test", *options):
     """What a handshake shows of a certificate's status: "good" or another one; None without a response."""
     done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", name, "-status",
-                           *map(str, options)], input=b"", capture_output=True, timeout=30)
+                           *map(str, options)], input=b"", capture_output=True, timeout=60)
     shown = done.stdout.decode("latin-1")
     assert "BEGIN CERTIFICATE" in shown, (done.stdout + done.stderr).decode("latin-1")
     if "OCSP response: no response sent" in shown:
@@ -95,6 +95,6 @@ def stapled(port, name="a.test", *options):
 def stapled_serial(port, name="a.test"):
     """Of which certificate the response is."""
     done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", name, "-status"],
-                          input=b"", capture_output=True, timeout=30)
+                          input=b"", capture_output=True, timeout=60)
     found = re.search(rb"Serial Number: (\w+)\s+Cert Status", done.stdout)
     return found and found[1].decode()

@@ -40,7 +40,7 @@ class Client:
     """A connection to a Redis, or to what stands before it."""
 
     def __init__(self, port, source="127.0.0.1"):
-        self.sock = socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0))
+        self.sock = socket.create_connection(("127.0.0.1", port), 30, source_address=(source, 0))
         self.file = self.sock.makefile("rb")
 
     def __enter__(self):

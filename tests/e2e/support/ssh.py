@@ -32,7 +32,7 @@ class Farm:
     def client(self, port, command, *, source="127.0.0.1", **options):
         """A session that runs a command."""
         settings = {"StrictHostKeyChecking": "no", "UserKnownHostsFile": "/dev/null", "BatchMode": "yes",
-                    "IdentitiesOnly": "yes", "LogLevel": "ERROR", "ConnectTimeout": "10"}
+                    "IdentitiesOnly": "yes", "LogLevel": "ERROR", "ConnectTimeout": "60"}
         arguments = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
         return subprocess.Popen([SSH, "-F", "none", "-i", self.dir / "user", "-b", source, *arguments, "-p", str(port),
                                  "-l", getpass.getuser(), "127.0.0.1", command], stdin=subprocess.PIPE,
@@ -40,7 +40,7 @@ class Farm:
 
     def place(self, port, source="127.0.0.1"):
         """The number of the server that a session comes to."""
-        out, err = self.client(port, "echo $NUMBER", source=source).communicate(timeout=30)
+        out, err = self.client(port, "echo $NUMBER", source=source).communicate(timeout=60)
         assert out, err
         return int(out)
 

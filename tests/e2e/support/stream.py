@@ -80,10 +80,10 @@ class Session:
     def __init__(self, port, source=None, path=None):
         if path:
             self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.settimeout(10)
+            self.sock.settimeout(30)
             self.sock.connect(str(path))
         else:
-            self.sock = socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0) if source else None)
+            self.sock = socket.create_connection(("127.0.0.1", port), 30, source_address=(source, 0) if source else None)
 
     def __enter__(self):
         return self

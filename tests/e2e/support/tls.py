@@ -27,7 +27,7 @@ def context(*, by="authority", certificate=None, versions=None, alpn=(), ciphers
 class TlsClient(Client):
     """A client of HTTP over TLS."""
 
-    def __init__(self, port, *, name="a.test", tls=None, session=None, timeout=10, **options):
+    def __init__(self, port, *, name="a.test", tls=None, session=None, timeout=30, **options):
         super().__init__(port, timeout=timeout, **options)
         tls = tls or context()
         self.use(tls.wrap_socket(self.sock, server_hostname=name, session=session))

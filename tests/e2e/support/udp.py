@@ -50,7 +50,7 @@ class UdpClient:
     def __init__(self, port, source="127.0.0.1", to="127.0.0.1"):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.bind((source, 0))
-        self.sock.settimeout(10)
+        self.sock.settimeout(30)
         self.to = (to, port)
         self.port = self.sock.getsockname()[1]
 
@@ -63,7 +63,7 @@ class UdpClient:
     def send(self, data):
         self.sock.sendto(data, self.to)
 
-    def receive(self, seconds=10):
+    def receive(self, seconds=30):
         """The next datagram; None if none comes. It must come from the address that was asked."""
         self.sock.settimeout(seconds)
         try:

@@ -13,8 +13,8 @@ use balanza_lab::system::{Program, Programs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Two servers of this name, so that their processes can be told from those of other tests.
-fn plan(name: &str, duration: &str) -> Plan {
+/// Two servers of this name, so that their processes can be told from those of other tests, and so much load.
+fn plan(name: &str, load: &str) -> Plan {
     let text = format!(
         r#"
         name = "small"
@@ -27,7 +27,7 @@ fn plan(name: &str, duration: &str) -> Plan {
             {{ name = "second", balance = "ip_hash", reaches = "{name}-2" }},
             {{ name = "alone", balance = "round_robin", servers = ["{name}-2"], control = true, systems = ["direct"] }},
         ]
-        loads = [{{ name = "4", users = 4, duration = "{duration}", timeout = "10s" }}]
+        loads = [{{ name = "4", users = 4, {load}, timeout = "20s" }}]
         "#
     );
     Plan::parse(&text).unwrap()
@@ -94,13 +94,13 @@ fn shares(run: &Run) -> Vec<(&str, u64)> {
 fn a_plan_is_run() {
     let keep = tempfile::tempdir().unwrap();
     let out = keep.path().join("results");
-    let (outcome, words) = run(&plan("whole", "500ms"), &out, false, &|_| (), &AtomicBool::new(false));
+    let (outcome, words) = run(&plan("whole", "requests = 300"), &out, false, &|_| (), &AtomicBool::new(false));
     let outcome = outcome.unwrap();
     assert_eq!((outcome.total, outcome.runs.len(), outcome.interrupted), (6, 6, false), "{words:?}");
     assert_eq!((words[0].as_str(), words.last().unwrap().as_str()), ("0 of 6", "6 ended"));
 
     let kept = results::open(&out).unwrap();
-    assert_eq!(kept.plan, plan("whole", "500ms"));
+    assert_eq!(kept.plan, plan("whole", "requests = 300"));
     assert_eq!(keys(&kept.runs), keys(&outcome.runs));
     assert_eq!(kept.environment, outcome.environment);
     for run in &kept.runs {
@@ -130,7 +130,7 @@ fn a_plan_is_run() {
 fn one_that_is_interrupted_goes_on() {
     let keep = tempfile::tempdir().unwrap();
     let out = keep.path();
-    let plan = plan("halfway", "300ms");
+    let plan = plan("halfway", "duration = '300ms'");
     let stop = AtomicBool::new(false);
     let in_third = |event: &Event<'_>| {
         if matches!(event, Event::Started { number: 3, .. }) {
@@ -139,13 +139,17 @@ fn one_that_is_interrupted_goes_on() {
     };
     let (outcome, _) = run(&plan, out, false, &in_third, &stop);
     let outcome = outcome.unwrap();
+    // On a busy machine the third run ends before anybody looks whether it should stop: then it is whole.
+    let finished = outcome.runs.len();
+    assert!((2..=3).contains(&finished) && outcome.runs.iter().all(|run| run.measured.seconds >= 0.3), "{finished}");
     let advice = outcome.advice(&Options { out: out.to_owned(), resume: false }).unwrap();
-    let expected = format!("interrupted: 2 of 6 runs are finished and kept in {}: go on with --resume", out.display());
-    assert_eq!(advice, expected);
+    let kept = format!("{finished} of 6 runs are finished and kept in {}", out.display());
+    assert_eq!(advice, format!("interrupted: {kept}: go on with --resume"));
     assert_eq!(processes(&["--name halfway-"]), [0; 0], "servers are left");
 
     let (refused, _) = run(&plan, out, false, &|_| (), &AtomicBool::new(false));
-    assert!(refused.unwrap_err().to_string().contains("has 2 finished runs: go on with --resume"));
+    let expected = format!("has {finished} finished runs: go on with --resume");
+    assert!(refused.unwrap_err().to_string().contains(&expected));
     let (whole, words) = run(&plan, out, true, &|_| (), &AtomicBool::new(false));
     let whole = whole.unwrap();
     assert_eq!(words[0], format!("{} of 6", outcome.runs.iter().filter(|run| run.invalid.is_empty()).count()));
@@ -176,7 +180,7 @@ fn a_killed_server_fails_a_run_and_the_next_try_counts() {
             kill_one("--name mortal-2");
         }
     };
-    let mut plan = plan("mortal", "5s");
+    let mut plan = plan("mortal", "duration = '5s'");
     plan.repetitions = 1;
     plan.algorithms.truncate(1);
     let (outcome, words) = run(&plan, &keep.path().join("once"), false, &during, &AtomicBool::new(false));
@@ -201,7 +205,7 @@ fn a_killed_server_fails_a_run_and_the_next_try_counts() {
 #[test]
 fn what_cannot_be_run_is_left_out_with_its_reason() {
     let keep = tempfile::tempdir().unwrap();
-    let mut plan = plan("some", "200ms");
+    let mut plan = plan("some", "duration = '200ms'");
     plan.repetitions = 1;
     plan.systems = vec![System::Haproxy];
     plan.algorithms.truncate(1);

@@ -175,7 +175,7 @@ mod tests {
     fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
         let start = Instant::now();
         while !condition() {
-            assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+            assert!(start.elapsed() < Duration::from_secs(30), "{what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -362,7 +362,24 @@ fn introduce(out: &mut dyn Write, farms: &[Farm]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
     use super::*;
+
+    /// What is written, to be looked at meanwhile.
+    #[derive(Clone, Default)]
+    struct Paper(Rc<RefCell<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     fn options(algorithm: &str) -> Options {
         Options {
@@ -377,10 +394,18 @@ mod tests {
         }
     }
 
+    /// What is shown in so many seconds, from the introduction on: before, a busy machine takes its time.
     async fn shown(options: &Options, terminal: bool, seconds: u64) -> anyhow::Result<String> {
-        let mut out = Vec::new();
-        show(options, &mut out, terminal, None, tokio::time::sleep(Duration::from_secs(seconds))).await?;
-        Ok(String::from_utf8(out)?)
+        let paper = Paper::default();
+        let seen = paper.clone();
+        let end = async move {
+            while seen.0.borrow().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        };
+        show(options, &mut paper.clone(), terminal, None, end).await?;
+        Ok(String::from_utf8(paper.0.take())?)
     }
 
     #[tokio::test]
@@ -420,7 +445,7 @@ mod tests {
     #[tokio::test]
     async fn a_small_terminal_shows_introduction_and_table() {
         for algorithm in ["round_robin", "hash $request_uri consistent"] {
-            let text = shown(&options(algorithm), true, 10).await.unwrap();
+            let text = shown(&options(algorithm), true, 2).await.unwrap();
             let (before, _) = text.split_once("\x1b[?7l").unwrap();
             assert!(before.lines().count() <= 8, "{before}");
             // The tests' own program has a longer path than any that is typed.

@@ -87,7 +87,8 @@ fn users_obey_littles_law() {
         sooner_or_later(|_| {
             let measured = measure(handle.address(), text);
             assert!(measured.errors.is_empty(), "{:?}", measured.errors);
-            assert!(measured.latency.min.unwrap() >= least, "{:?}", measured.latency);
+            let Some(quickest) = measured.latency.min else { return Err("no answers".into()) };
+            assert!(quickest >= least, "{:?}", measured.latency);
             assert_eq!(measured.seconds, 0.8);
             let throughput = measured.answered as f64 / measured.seconds;
             // What the generator itself waits for the processor is part of neither; on a busy machine it is up to a quarter.
@@ -271,21 +272,26 @@ fn the_warm_up_is_in_the_timeline_only() {
     for text in
         ["users = 4\nduration = \"1500ms\"\nwarmup = \"1s\"", "rate = 200\nduration = \"1500ms\"\nwarmup = \"1s\""]
     {
-        let watch = Watch::default();
-        let measured = run(&spec(handle.address(), text), &watch).unwrap();
-        let all = watch.answered.load(Ordering::Relaxed);
-        assert_eq!(measured.timeline.iter().map(|second| second.answered).sum::<u64>(), all);
-        let warm = measured.timeline[0].answered;
-        assert!(warm > 0 && measured.answered < all, "{warm} {} {all}", measured.answered);
-        assert!(measured.timeline[0].median >= Some(0.0049), "{:?}", measured.timeline);
-        if measured.closed_loop {
-            assert_eq!(measured.seconds, 0.5);
-            // Answers of the last turn may be late for it: one for each user.
-            let counted = (all - warm).saturating_sub(4)..=all - warm;
-            assert!(counted.contains(&measured.answered), "{} of {counted:?}", measured.answered);
-        } else {
-            assert_eq!(measured.answered, 100, "counted is what is meant for the measured time");
-        }
+        sooner_or_later(|_| {
+            let watch = Watch::default();
+            let measured = run(&spec(handle.address(), text), &watch).unwrap();
+            let all = watch.answered.load(Ordering::Relaxed);
+            assert_eq!(measured.timeline.iter().map(|second| second.answered).sum::<u64>(), all);
+            let warm = measured.timeline.first().map_or(0, |second| second.answered);
+            if measured.closed_loop {
+                assert_eq!(measured.seconds, 0.5);
+                // Answers of the last turn may be late for it: one for each user.
+                let counted = (all - warm).saturating_sub(4)..=all - warm;
+                assert!(counted.contains(&measured.answered), "{} of {counted:?}", measured.answered);
+            } else {
+                assert_eq!(measured.answered, 100, "counted is what is meant for the measured time");
+            }
+            if warm == 0 || measured.answered == all {
+                return Err(format!("answers: {warm} in the first second, {} counted, {all}", measured.answered));
+            }
+            assert!(measured.timeline[0].median >= Some(0.0049), "{:?}", measured.timeline);
+            Ok(())
+        });
     }
 }
 
@@ -299,7 +305,8 @@ fn users_begin_along_the_ramp() {
         });
         let measured = measure(address, "users = 10\nramp = \"500ms\"\nthink = \"10ms\"\nduration = \"800ms\"");
         let times: Vec<Instant> = seen.try_iter().collect();
-        let apart = times[times.len() - 1] - times[0];
+        let (first, last) = (times.iter().min(), times.iter().max());
+        let apart = first.zip(last).map(|(first, last)| *last - *first).unwrap_or_default();
         if measured.connections_max == Some(10) && times.len() == 10 && apart >= Duration::from_millis(300) {
             Ok(())
         } else {
@@ -311,7 +318,7 @@ fn users_begin_along_the_ramp() {
 #[test]
 fn the_generator_watches_itself() {
     let handle = target(Target::default());
-    let measured = measure(handle.address(), "users = 2\nduration = \"500ms\"\nwarmup = \"100ms\"");
+    let measured = measure(handle.address(), "users = 2\nrequests = 500\nwarmup = \"100ms\"");
     let cpu = measured.cpu.unwrap();
     assert!(cpu > 0.0 && cpu <= 1.05, "{cpu}");
     assert!(measured.lag.unwrap().count >= measured.ended);

@@ -259,7 +259,7 @@ mod tests {
     fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !condition() {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{what}");
+            assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

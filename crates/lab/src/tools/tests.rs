@@ -20,7 +20,8 @@ fn load(tool: Tool) -> Load {
         arrivals: Arrivals::Constant,
         think: Time::default(),
         ramp: Time::default(),
-        duration: lasting.then_some(Time(Duration::from_secs(1))),
+        // Longer than a busy machine may let the tool or the server wait.
+        duration: lasting.then_some(Time(Duration::from_secs(2))),
         requests: (!lasting).then_some(200),
         warmup: Time::default(),
         timeout: Time(Duration::from_secs(20)),

@@ -288,7 +288,7 @@ mod tests {
             let driver = driver(3);
             // The key is written as "-", "a", "ab", "abc", "a%20b".
             let (_file, command) = script("echo $id $((${#key} % 3))");
-            let external = start(&command, Duration::from_secs(5));
+            let external = start(&command, Duration::from_secs(60));
             started(&external).await;
             for (key, server) in [(&b""[..], 1), (b"a", 1), (b"ab", 2), (b"abc", 0), (b"a b", 2)] {
                 assert_eq!(ask(&external, &driver, key).await, Some(server));
@@ -302,7 +302,7 @@ mod tests {
             let driver = driver(3);
             let (mut tried, now) = (Tried::default(), clock::now());
             let first = driver.borrow_mut().pick(now, b"", &mut tried).unwrap();
-            let external = start("cat", Duration::from_secs(5));
+            let external = start("cat", Duration::from_secs(60));
             started(&external).await;
             let answer = external.shared.ask(&driver.borrow(), now, b"k\n", &Tried::default());
             assert!(answer.is_some());
@@ -340,7 +340,7 @@ mod tests {
     fn answers_come_in_any_order() {
         run_local(async {
             let driver = driver(2);
-            let external = start("cat", Duration::from_secs(5));
+            let external = start("cat", Duration::from_secs(60));
             started(&external).await;
             let ask = || external.shared.ask(&driver.borrow(), clock::now(), b"", &Tried::default()).unwrap();
             let (first, second, third) = (ask(), ask(), ask());

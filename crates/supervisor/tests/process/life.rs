@@ -12,24 +12,31 @@ use crate::running::{Running, alive, connect, eventually, pid_in};
 
 #[test]
 fn the_pid_file_lives_as_long_as_the_supervisor() {
+    // A worker that gets no processor for a second is killed; not each time.
+    assert!((0..3).any(|_| lives_and_stops_in_order()), "the worker is killed");
+}
+
+/// Whether the worker has ended by itself. If not, it had a second for it.
+fn lives_and_stops_in_order() -> bool {
     let mut running = Running::start("worker_processes 2;");
     assert_eq!(running.pid().as_raw(), i32::try_from(running.child.id()).unwrap());
     let answer = running.answer();
     assert_eq!((answer.threads, answer.sockets), (2, 2));
     assert_ne!(answer.pid, running.pid(), "the worker is another process");
+    let begin = Instant::now();
     running.signal(Signal::SIGTERM);
     assert!(running.exit().success());
+    let took = begin.elapsed();
     assert!(!running.path("fake.pid").exists());
     assert!(!alive(answer.pid));
     let log = running.log();
     let pid = running.child.id();
     assert!(log.contains(&format!("[notice] {pid}#{pid}: signal 15 (SIGTERM) received from ")), "{log}");
     assert!(log.contains(", exiting\n"), "{log}");
-    assert!(
-        log.contains(&format!("[notice] {pid}#{pid}: worker process {} exited with code 0\n", answer.pid)),
-        "{log}"
-    );
     assert!(log.ends_with(&format!("[notice] {pid}#{pid}: exit\n")), "{log}");
+    let ended = log.contains(&format!("[notice] {pid}#{pid}: worker process {} exited with code 0\n", answer.pid));
+    assert!(ended || took >= Duration::from_secs(1), "{log}");
+    ended
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::sys::signal::Signal;
 
-use crate::running::{Running, alive, connect, eventually, free_port};
+use crate::running::{End, Running, alive, connect, eventually, free_port};
 
 #[test]
 fn a_reload_keeps_the_worker_and_its_connections() {
@@ -75,13 +75,6 @@ fn nothing_is_refused_while_reloads_follow_each_other() {
     let running = Running::start("");
     let done = AtomicBool::new(false);
     let asked = [const { AtomicUsize::new(0) }; 2];
-    /// Ends the clients, also when the test fails.
-    struct End<'a>(&'a AtomicBool);
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
     std::thread::scope(|scope| {
         let _end = End(&done);
         for asked in &asked {

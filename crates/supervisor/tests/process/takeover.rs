@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::running::{Running, alive, connect, eventually, pid_in, program};
+use crate::running::{End, Running, alive, connect, eventually, pid_in, program};
 
 /// Kills the supervisor; returns its worker.
 fn orphaned(running: &mut Running) -> Pid {
@@ -32,6 +32,7 @@ fn the_next_start_takes_over_without_a_refused_connection() {
     let done = AtomicBool::new(false);
     let port = running.port;
     std::thread::scope(|scope| {
+        let _end = End(&done);
         let client = scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
                 connect(port).expect("a connection").ask().expect("an answer");
@@ -104,6 +105,9 @@ fn in_an_upgrade_no_worker_outlives_its_supervisor_beside_the_other() {
     assert!(running.path("fake.pid.takeover").exists());
     // The old one is killed: its worker finishes what it has.
     let (new, new_worker) = upgrade(&running, old, old_worker);
+    // A signal without a meaning: when it is read, the old one has told its worker of the new one.
+    kill(old, Signal::SIGWINCH).unwrap();
+    running.wait_for_log("signal 28 (SIGWINCH) received");
     kill(old, Signal::SIGKILL).unwrap();
     running.exit();
     eventually("the end of the old worker", || (!alive(old_worker)).then_some(()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::running::{Running, alive, connect, eventually, pid_in};
+use crate::running::{End, Running, alive, connect, eventually, pid_in};
 
 /// Starts a daemon and returns the id of its supervisor.
 fn daemon(directives: &str) -> (Running, Pid) {
@@ -24,16 +24,19 @@ fn upgraded(running: &Running, old: Pid) -> Pid {
 
 #[test]
 fn changes_outlive_a_worker_a_reload_and_an_upgrade() {
-    let (running, old) = daemon("");
+    let (running, old) = daemon("worker_processes 1;");
     let first = running.answer();
     assert_eq!(first.changes, 0);
     for _ in 0..3 {
         running.connect().unwrap().say("change");
     }
     eventually("three changes", || (running.answer().changes == 3).then_some(()));
-    running.configure("daemon on; worker_processes 2;");
-    kill(old, Signal::SIGHUP).unwrap();
-    eventually("two threads", || (running.answer().threads == 2).then_some(()));
+    // When the worker uses the second configuration, it has told its supervisor of the changes.
+    for threads in [2, 3] {
+        running.configure(&format!("daemon on; worker_processes {threads};"));
+        kill(old, Signal::SIGHUP).unwrap();
+        eventually("other threads", || (running.answer().threads == threads).then_some(()));
+    }
     kill(first.pid, Signal::SIGKILL).unwrap();
     let second = eventually("another worker", || {
         let answer = running.connect()?.ask()?;
@@ -63,6 +66,7 @@ fn a_new_binary_takes_over_without_a_refused_connection() {
     let old_worker = running.answer().pid;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = End(&done);
         let client = scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
                 connect(running.port).expect("a connection").ask().expect("an answer");

@@ -59,6 +59,8 @@ impl<'a> Ground<'a> {
 #[derive(Default)]
 pub struct Experiments {
     trials: BTreeMap<Key, Trial>,
+    /// What was configured to begin when this process took the place of one that died, in which it has begun.
+    lost: BTreeMap<Key, Plan>,
     due: Option<Instant>,
     generation: u64,
 }
@@ -91,13 +93,17 @@ impl Experiments {
         self.generation = number;
         let view = ground.view;
         self.trials.retain(|(protocol, upstream), _| view.upstream(*protocol, upstream).is_some());
-        if before == 0 && view.respawned > 0 {
-            return;
-        }
+        self.lost.retain(|(protocol, upstream), _| view.upstream(*protocol, upstream).is_some());
+        let takes_over = before == 0 && view.respawned > 0;
         for shared in view.upstreams().filter(|shared| shared.conf.experiment.as_ref().is_some_and(|it| it.starts)) {
             let key = (shared.protocol, shared.conf.name.clone());
             let Some(plan) = Plan::configured(&shared.conf) else { continue };
-            if self.trials.get(&key).is_some_and(|trial| trial.is_running() || trial.plan == plan) {
+            if takes_over {
+                self.lost.insert(key, plan);
+                continue;
+            }
+            let has_begun = self.trials.get(&key).is_some_and(|trial| trial.is_running() || trial.plan == plan);
+            if has_begun || self.lost.get(&key) == Some(&plan) {
                 continue;
             }
             if let Err(failure) = self.begin(ground, shared, plan) {
@@ -118,6 +124,7 @@ impl Experiments {
         plan.check(ground.plane, shared)?;
         let mut trial = Trial::new(key.clone(), shared, plan, ground)?;
         trial.drive(ground);
+        self.lost.remove(&key);
         self.trials.insert(key, trial);
         self.plan_next(ground);
         Ok(())
