@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import select
 import socket
 import socketserver
 import threading
@@ -73,6 +74,9 @@ class Api:
                 """Whether the other end, or the test, has closed the connection."""
                 if api.server is None:
                     return True
+                if api.tls:
+                    # Nothing but the end comes after the request.
+                    return bool(select.select([self.connection], [], [], 0)[0])
                 self.connection.setblocking(False)
                 try:
                     return self.connection.recv(1, socket.MSG_PEEK) == b""
