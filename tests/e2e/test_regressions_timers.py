@@ -123,7 +123,7 @@ def test_limited_downloads_cost_no_time(balancer, origin, source):
     now_used, now_slept = work(pid)
     for client in clients:
         client.close()
-    # What was late before comes beside it.
+    # Bytes that were delayed before this measurement arrive in it as well.
     assert got < 8 * 100_000 * (passed + 5), "the rate is kept"
     assert now_used - used < 0.1 * passed, f"{now_used - used} s of processor time in {passed} s"
     assert now_slept - slept < 150 * passed, f"woken {now_slept - slept} times in {passed} s"

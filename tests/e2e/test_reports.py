@@ -51,7 +51,7 @@ def heard(one, servers, hosts=()):
     """Waits until this many servers have reported, and what the agents of these hosts said is in effect."""
     # A server whose report was late is logged again, so servers are counted, not lines.
     wait_for(lambda: len(set(re.findall(r'load report of ("[^"]+").*: heard', one.error_log()))) == servers, what="the first reports")
-    # The log has a report a moment before it is in effect. An agent is asked again only then.
+    # A report is logged just before it takes effect. The agent is asked again only afterwards.
     asked = [host.asked for host in hosts]
     wait_for(lambda: all(host.asked > before for host, before in zip(hosts, asked, strict=True)), what="other questions")
 
@@ -251,7 +251,8 @@ def test_loads_by_snmp_are_shares_of_other_algorithms(balancer):
         one = balancer(proxy(named(2), head="random; load_report snmp interval=200ms full=4 stale=1000;",
                              parameters=parameters))
         heard(one, 2)
-        # A quarter of the first server's capacity is free, and three quarters of the second one's: a moment after the log.
+        # A quarter of the first server's capacity is free, and three quarters of the second one's. A report is logged just before
+        # it takes effect.
         wait_for(lambda: chi_square(tally(ask(one, 800), 2), [1, 3]) < CHI_SQUARE[1], what="shares of 1:3")
 
 
@@ -270,7 +271,7 @@ def test_the_machines_own_load(balancer):
             # The request adds a tenth. The kernel and snmpd update the load only at intervals.
             return min(loads) - 1.0 < score - 0.1 < max(loads) + 1.0
 
-        # What else runs on the machine may change it between two looks.
+        # Other programs may change the load between the two measurements.
         wait_for(is_reported, what="the machine's load", step=0.2)
 
 

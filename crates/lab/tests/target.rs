@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use balanza_lab::target::{Stats, Target, Workload};
-use common::{Client, load, spawn, stats};
+use common::{Client, has_begun, load, spawn, stats, wait_for};
 
 fn seconds(work: impl FnOnce()) -> f64 {
     let start = Instant::now();
@@ -15,14 +15,6 @@ fn seconds(work: impl FnOnce()) -> f64 {
 
 fn delay(milliseconds: u64) -> Workload {
     Workload::Delay(Duration::from_millis(milliseconds))
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -134,7 +126,7 @@ fn computations_hold_up_no_other_connection() {
         let handle = spawn(Target { workload: Workload::Loop { turns: 1_000_000_000 }, ..Target::default() });
         let mut busy = Client::new(handle.address());
         busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        wait_for("nothing is worked on", || handle.stats().in_flight + handle.stats().requests > 0);
+        wait_for("nothing is worked on", || has_begun(&handle));
         stats(&handle).in_flight == 1 && handle.stats().in_flight == 1
     };
     // On a busy machine the work may end first.

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use balanza_lab::target::{Credits, Discipline, Handle, STATS_PATH, Service, Stats, Target, Workload};
-use common::{Client, spawn};
+use common::{Client, has_begun, spawn, wait_for};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -211,18 +211,4 @@ fn counters_are_told_out_of_band() {
     let mut asking = Client::new(control);
     assert_eq!(asking.get(balanza_lab::target::LOAD_PATH).status, 200);
     assert_eq!(asking.get("/").status, 404);
-}
-
-/// Whether a request is worked on, or was before anybody looked.
-fn has_begun(handle: &Handle) -> bool {
-    let stats = handle.stats();
-    stats.in_flight + stats.requests > 0
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

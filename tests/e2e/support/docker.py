@@ -148,7 +148,7 @@ class Played(Api):
             label, _, value = wanted["label"][0].partition("=")
             return request.answer([it for it in self.containers.values() if it["Labels"].get(label) == value])
         assert request.path == "/events"
-        # Whoever has the head has looked at this version, or will see a newer one.
+        # A client that has the head knows this version, and is sent every later one.
         seen = self.version
         request.stream()
         while not request.ended():

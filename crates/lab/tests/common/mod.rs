@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use balanza_lab::target::{Handle, STATS_PATH, Stats, Target};
 
@@ -72,6 +72,21 @@ pub fn spawn(target: Target) -> Handle {
 /// The counters over HTTP.
 pub fn stats(handle: &Handle) -> Stats {
     serde_json::from_slice(&Client::new(handle.address()).get(STATS_PATH).body).unwrap()
+}
+
+/// Whether the target works on its first request, or has answered it.
+pub fn has_begun(handle: &Handle) -> bool {
+    let stats = handle.stats();
+    stats.in_flight + stats.requests > 0
+}
+
+/// Waits until the condition holds.
+pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// `clients` threads, each with a connection and `requests` requests one after the other.

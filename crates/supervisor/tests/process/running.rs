@@ -23,7 +23,7 @@ pub struct Running {
 /// An open connection to a worker.
 pub struct Client(BufReader<TcpStream>);
 
-/// Ends clients that ask until then, also when the test fails, which waits for them.
+/// Ends the clients of a test when it ends, also when it fails: the test waits for their threads.
 pub struct End<'a>(pub &'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -85,10 +85,10 @@ impl Running {
         running
     }
 
-    /// Starts one in the background. The command returns when the supervisor has heard that the worker serves; before, the
-    /// worker's end would be that of the start.
-    pub fn daemon() -> Self {
-        let mut running = Self::spawn("daemon on;");
+    /// Starts one in the background, with more directives. The command returns when the supervisor knows that the worker
+    /// serves. Until then, the supervisor treats the end of the worker as a failed start.
+    pub fn daemon(directives: &str) -> Self {
+        let mut running = Self::spawn(&format!("daemon on; {directives}"));
         assert!(running.exit().success());
         running
     }

@@ -11,8 +11,7 @@ use crate::running::{End, Running, alive, connect, eventually, pid_in};
 
 /// Starts a daemon and returns the id of its supervisor.
 fn daemon(directives: &str) -> (Running, Pid) {
-    let mut running = Running::spawn(&format!("daemon on; {directives}"));
-    assert!(running.exit().success());
+    let running = Running::daemon(directives);
     let pid = running.pid();
     (running, pid)
 }

@@ -59,7 +59,7 @@ impl<'a> Ground<'a> {
 #[derive(Default)]
 pub struct Experiments {
     trials: BTreeMap<Key, Trial>,
-    /// What was configured to begin when this process took the place of one that died, in which it has begun.
+    /// Experiments with `start=on` of a process that died and that this one replaces: they have begun there.
     lost: BTreeMap<Key, Plan>,
     due: Option<Instant>,
     generation: u64,
