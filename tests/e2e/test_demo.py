@@ -130,7 +130,12 @@ class OnTerminal:
 
     def shows(self, pattern, what=None):
         """Waits until a picture that was drawn since the last key has a line that matches."""
-        wait_for(lambda: re.search(pattern, self.read()[self.seen:]), 30, what or pattern)
+        def shown():
+            is_over = self.process.poll() is not None
+            found = re.search(pattern, self.read()[self.seen:])
+            assert found or not is_over, f"the demo ended: {self.text[-2000:]}"
+            return found
+        wait_for(shown, 30, what or pattern)
 
     def end(self):
         self.press("q")

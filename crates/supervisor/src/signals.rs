@@ -32,6 +32,13 @@ const HANDLED: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
+/// Lets requests to a running program wait until it runs: they would end one that is starting.
+pub fn hold_requests() {
+    let requests: SigSet = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2].into_iter().collect();
+    // It fails for wrong arguments only.
+    let _ = requests.thread_block();
+}
+
 impl Signals {
     /// Blocks the signals; call it before any thread starts, as threads inherit it.
     ///

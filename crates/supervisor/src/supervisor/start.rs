@@ -11,12 +11,13 @@ use crate::generation::Loaded;
 use crate::invocation::Invocation;
 use crate::listen::Purpose;
 use crate::log::{Log, OsError};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::takeover::{Orphan, TakeoverSocket};
 use crate::{Failed, identity, pidfile, single, title, upgrade};
 
 /// Runs until a signal ends it.
 pub fn run(invocation: Invocation) -> ExitCode {
+    signals::hold_requests();
     title::become_supervisor(&invocation.arguments);
     start(invocation).unwrap_or(ExitCode::FAILURE)
 }

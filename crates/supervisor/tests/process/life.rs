@@ -52,6 +52,23 @@ fn titles_are_those_of_nginx() {
 }
 
 #[test]
+fn requests_during_the_start_wait_until_it_serves() {
+    let mut running = Running::spawn("daemon off;");
+    let pid = Pid::from_raw(i32::try_from(running.child.id()).unwrap());
+    // Without pauses: the start takes a few milliseconds.
+    while !fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().starts_with("balanza: master process ") {
+        assert_eq!(running.child.try_wait().unwrap(), None);
+    }
+    for request in [Signal::SIGHUP, Signal::SIGUSR1] {
+        kill(pid, request).unwrap();
+    }
+    running.wait_for_log("reopening logs");
+    running.wait_for_log(": reconfiguring\n");
+    assert_eq!(running.child.try_wait().unwrap(), None);
+    running.answer();
+}
+
+#[test]
 fn interrupt_stops_at_once_and_quit_waits() {
     let mut running = Running::start("");
     let mut client = running.connect().unwrap();
