@@ -152,6 +152,21 @@ def test_files_are_looked_at_when_their_time_is_over(balancer):
 
 
 @balanza_only("there is no cache")
+def test_a_kept_half_of_a_replaced_pair_is_read_again(balancer):
+    common = ("ssl_certificate certs/$ssl_server_name.pem; ssl_certificate_key certs/$key.key; "
+              f"ssl_certificate_cache max=10 {KEPT};")
+    files = Files(balancer, "map $ssl_server_name $key { default a.test; }\n" + server(certificates=common))
+    files.put("b.test", certificate())
+    assert shown(files.port) == der(certificate())
+    for name in ("a.test", "b.test"):
+        files.put(name, another())
+    # Of b.test the certificate is new and the key is kept; of a.test it is then the other way round.
+    assert shown(files.port, "b.test") == der(another())
+    assert shown(files.port) == der(another())
+    assert "cannot load" not in files.one.error_log()
+
+
+@balanza_only("there is no cache")
 def test_a_cache_keeps_what_is_valid(balancer):
     files = Files(balancer, server(f"ssl_certificate_cache max=10 {KEPT};"))
     assert shown(files.port) == der(certificate())

@@ -107,6 +107,11 @@ impl Cache {
         Ok(item)
     }
 
+    /// Forgets an item, so that its file is read the next time.
+    pub fn forget(&mut self, key: &Key) {
+        self.remove(key);
+    }
+
     fn forget_unused(&mut self, now: Nanos) {
         while let Some((_, key)) = self.order.first_key_value() {
             let used = self.elements.get(key).map_or(0, |element| element.used);

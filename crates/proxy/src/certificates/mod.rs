@@ -10,7 +10,7 @@ use std::fs;
 use std::hash::{Hash as _, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use balanza_config::log_text::Escaped;
@@ -110,34 +110,53 @@ pub fn client_config(
 }
 
 /// Loads a certificate and its key.
-fn load_pair(
+fn load_pair(named: &NamedCertificates, names: &Names, caches: &[RefCell<Cache>]) -> Result<Arc<CertifiedKey>, String> {
+    let cache = named.cache.and_then(|cache| caches.get(cache));
+    let mut pair = read_pair(named, names, cache)?;
+    if let (Err(FileError::Mismatch), Some(cache)) = (&pair, cache) {
+        // Their times end one after the other, and both files may have been replaced: one can be new and the other old.
+        for (kind, value) in [(Kind::Chain, &names.certificate), (Kind::Key, &names.key)] {
+            cache.borrow_mut().forget(&Key { kind, path: path(named, value) });
+        }
+        pair = read_pair(named, names, Some(cache))?;
+    }
+    pair.map_err(|error| failed(named, &names.key, Kind::Key, &error))
+}
+
+/// Both files' contents, put together.
+fn read_pair(
     named: &NamedCertificates,
     Names { certificate, key }: &Names,
-    caches: &[RefCell<Cache>],
-) -> Result<Arc<CertifiedKey>, String> {
-    let chain = item(named, caches, certificate, Kind::Chain)?;
-    let (Item::Chain(chain), Item::Key(secret)) = (chain, item(named, caches, key, Kind::Key)?) else {
+    cache: Option<&RefCell<Cache>>,
+) -> Result<Result<Arc<CertifiedKey>, FileError>, String> {
+    let chain = item(named, cache, certificate, Kind::Chain)?;
+    let (Item::Chain(chain), Item::Key(secret)) = (chain, item(named, cache, key, Kind::Key)?) else {
         return Err("cannot load a certificate: a file has another part than it had".to_owned());
     };
-    certificates::pair(chain.to_vec(), secret).map_err(|error| failed(named, key, Kind::Key, &error))
+    Ok(certificates::pair(chain.to_vec(), secret))
 }
 
 /// What a value of a directive stands for.
-fn item(named: &NamedCertificates, caches: &[RefCell<Cache>], value: &Secret, kind: Kind) -> Result<Item, String> {
+fn item(named: &NamedCertificates, cache: Option<&RefCell<Cache>>, value: &Secret, kind: Kind) -> Result<Item, String> {
     if let Some(text) = value.expose().strip_prefix(b"data:") {
         return parse(named, text, kind).map_err(|error| failed(named, value, kind, &error));
     }
-    let path = named.directory.join(OsStr::from_bytes(value.expose()));
+    let path = path(named, value);
     let load = || {
         let text = read_file(&path, LARGEST).map(Secret::new);
         let text =
             text.map_err(|error| failed(named, value, kind, &format_args!("open() failed {}", describe(&error))))?;
         parse(named, text.expose(), kind).map_err(|error| failed(named, value, kind, &error))
     };
-    match named.cache.and_then(|cache| caches.get(cache)) {
+    match cache {
         Some(cache) => cache.borrow_mut().get(Key { kind, path: path.clone() }, clock::now(), || stamp(&path), load),
         None => load(),
     }
+}
+
+/// The file that a value names.
+fn path(named: &NamedCertificates, value: &Secret) -> PathBuf {
+    named.directory.join(OsStr::from_bytes(value.expose()))
 }
 
 fn parse(named: &NamedCertificates, text: &[u8], kind: Kind) -> Result<Item, FileError> {
@@ -163,8 +182,8 @@ fn failed(named: &NamedCertificates, value: &Secret, kind: Kind, why: &dyn Displ
     };
     match value.expose() {
         text if text.starts_with(b"data:") => format!("cannot load {what} \"data:…\": {why}"),
-        path => {
-            let path = named.directory.join(OsStr::from_bytes(path));
+        _ => {
+            let path = path(named, value);
             format!("cannot load {what} \"{}\": {why}", Escaped(path.as_os_str().as_bytes()))
         }
     }
