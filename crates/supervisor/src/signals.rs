@@ -32,7 +32,7 @@ const HANDLED: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
-/// Lets requests to a running program wait until it runs: they would end one that is starting.
+/// Blocks the signals that ask a running program for something until they are read. By default they end a program.
 pub fn hold_requests() {
     let requests: SigSet = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2].into_iter().collect();
     // It fails for wrong arguments only.

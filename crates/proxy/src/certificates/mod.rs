@@ -114,9 +114,12 @@ fn load_pair(named: &NamedCertificates, names: &Names, caches: &[RefCell<Cache>]
     let cache = named.cache.and_then(|cache| caches.get(cache));
     let mut pair = read_pair(named, names, cache)?;
     if let (Err(FileError::Mismatch), Some(cache)) = (&pair, cache) {
-        // Their times end one after the other, and both files may have been replaced: one can be new and the other old.
+        // They expire one after the other. If both files were replaced, one can be new and the other old.
         for (kind, value) in [(Kind::Chain, &names.certificate), (Kind::Key, &names.key)] {
-            cache.borrow_mut().forget(&Key { kind, path: path(named, value) });
+            // A key must not be copied into a path.
+            if data(value).is_none() {
+                cache.borrow_mut().forget(&Key { kind, path: path(named, value) });
+            }
         }
         pair = read_pair(named, names, Some(cache))?;
     }
@@ -138,7 +141,7 @@ fn read_pair(
 
 /// What a value of a directive stands for.
 fn item(named: &NamedCertificates, cache: Option<&RefCell<Cache>>, value: &Secret, kind: Kind) -> Result<Item, String> {
-    if let Some(text) = value.expose().strip_prefix(b"data:") {
+    if let Some(text) = data(value) {
         return parse(named, text, kind).map_err(|error| failed(named, value, kind, &error));
     }
     let path = path(named, value);
@@ -152,6 +155,11 @@ fn item(named: &NamedCertificates, cache: Option<&RefCell<Cache>>, value: &Secre
         Some(cache) => cache.borrow_mut().get(Key { kind, path: path.clone() }, clock::now(), || stamp(&path), load),
         None => load(),
     }
+}
+
+/// The text of a value that has no file.
+fn data(value: &Secret) -> Option<&[u8]> {
+    value.expose().strip_prefix(b"data:")
 }
 
 /// The file that a value names.
@@ -180,11 +188,8 @@ fn failed(named: &NamedCertificates, value: &Secret, kind: Kind, why: &dyn Displ
         Kind::Chain => "certificate",
         Kind::Key => "certificate key",
     };
-    match value.expose() {
-        text if text.starts_with(b"data:") => format!("cannot load {what} \"data:…\": {why}"),
-        _ => {
-            let path = path(named, value);
-            format!("cannot load {what} \"{}\": {why}", Escaped(path.as_os_str().as_bytes()))
-        }
+    if data(value).is_some() {
+        return format!("cannot load {what} \"data:…\": {why}");
     }
+    format!("cannot load {what} \"{}\": {why}", Escaped(path(named, value).as_os_str().as_bytes()))
 }
