@@ -30,7 +30,8 @@ odd own place share""".split()
 #: Variables whose values differ from run to run, and patterns for the values.
 TIME = r"(?:-|\d+\.\d{3})(?:, (?:-|\d+\.\d{3}))*"
 VARYING = {
-    "connection": r"\d+", "pid": r"\d+", "msec": r"\d{10}\.\d{3}", "session_time": r"\d+\.\d{3}", "nginx_version": r"[\d.]+",
+    # A process may have the number of a port.
+    "connection": r"\d+", "pid": r"\d+|P\d", "msec": r"\d{10}\.\d{3}", "session_time": r"\d+\.\d{3}", "nginx_version": r"[\d.]+",
     "time_iso8601": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "time_local": r"\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}",
     "upstream_connect_time": TIME, "upstream_first_byte_time": TIME, "upstream_session_time": TIME,
     "remote_port": r"\d+", "realip_remote_port": r"\d+",
@@ -143,7 +144,7 @@ class Program:
     @staticmethod
     def fields(values):
         assert len(values) == len(VARIABLES), values
-        return {name: re.sub(r"\d+(?:\.\d+)*", "N", value) if name in VARYING and re.fullmatch(VARYING[name], value) else value
+        return {name: re.sub(r"P\d|\d+(?:\.\d+)*", "N", value) if name in VARYING and re.fullmatch(VARYING[name], value) else value
                 for name, value in zip(VARIABLES, values)}
 
 

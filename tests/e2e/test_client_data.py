@@ -455,6 +455,7 @@ def test_servers_are_told_of_the_client(collecting):
         assert sock.recv(10) == b"ok"
     head = f"PROXY TCP4 127.0.0.1 127.0.0.1 {mine} {first}\r\n".encode()
     assert collecting.got == [head + b"hello!"]
+    one.wait_log(1, "known.log")
     assert session(second, LINE + b"!") == b"ok"
     told = f"PROXY TCP4 192.0.2.1 127.0.0.1 4711 {second}\r\n".encode()
     assert collecting.got[1] == told + b"!"

@@ -307,7 +307,7 @@ def test_a_client_that_is_silent(balancer):
 def test_a_server_that_is_silent_in_a_stream(balancer):
     one = Http2Server(lambda stream: (stream.head(headers=[("content-type", "application/grpc")]), time.sleep(30)))
     # Time enough for the head, which belongs to the answer.
-    b = balancer(passed([one], "grpc_read_timeout 3s;"))
+    b = balancer(passed([one], "grpc_read_timeout 8s;"))
     with Http2Client(b.port) as client:
         stream = client.request(method="POST", body=b"x")
         with pytest.raises(Exception, match="reset"):

@@ -221,7 +221,7 @@ def test_checks_speak_tls_where_requests_do(balancer):
     assert server.checks and "a.test" in names
     one.reload(text.replace("proxy_ssl_name a.test", "proxy_ssl_name b.test"))
     one.wait_error("unhealthy: upstream SSL certificate verify error")
-    assert get(one.port).status == 502
+    wait_for(lambda: get(one.port).status == 502, what="the worker's new configuration")
 
 
 def test_one_checker_for_all_workers(balancer):
@@ -327,8 +327,10 @@ def test_a_reload_and_what_is_known(balancer, parameters, status):
     wait_for(lambda: len(server.checks) > 1 and get(one.port).status == 200, what="a passed check")
     gate = threading.Event()
     server.health = lambda *_: gate.wait(20) and answer("ok")
-    text = checks(parameters, servers=servers, more="proxy_set_header X-Generation 2;")
+    text = checks(parameters, servers=servers, more="proxy_set_header X-Generation 2;", server="location = /new { return 204; }")
     one.reload(text)
+    # Checks begin a moment before the worker has the new configuration.
+    wait_for(lambda: get(one.port, "/new").status == 204, what="the reload")
     wait_for(lambda: server.checks[-1][0]["X-Generation"] == "2", what="a check of the new configuration")
     assert get(one.port).status == status
     gate.set()

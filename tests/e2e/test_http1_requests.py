@@ -1,5 +1,6 @@
 """Requests: connections, bodies and their framing, what reaches the server."""
 
+import threading
 import time
 
 import pytest
@@ -351,17 +352,16 @@ def test_aborting_client_is_logged_as_499(balancer, origin):
 
 
 def test_proxy_ignore_client_abort(balancer, origin):
-    def handle(request, connection):
-        time.sleep(0.3)
-        return answer("done")
-
-    server = origin(handle)
+    gone = threading.Event()
+    server = origin(lambda *_: gone.wait(30) and answer("done"))
     one = balancer(proxy([server], location="proxy_ignore_client_abort on;",
                          http="log_format u '$upstream_status';", server="access_log logs/u.log u;"))
     client = Client(one.port)
     client.request()
     wait_for(lambda: server.in_flight == 1, what="the request at the server")
     client.reset()
+    time.sleep(0.1)
+    gone.set()
     assert one.wait_log(name="u.log") == ["200"], "the server's answer was not awaited"
 
 

@@ -347,7 +347,7 @@ def test_a_connection_ends_after_its_requests(balancer):
 
 
 def test_an_idle_connection_ends(balancer):
-    one = balancer(server("keepalive_timeout 300ms; return 200 ok;"))
+    one = balancer(server("keepalive_timeout 2s; return 200 ok;"))
     with Http2Client(one.port) as client:
         assert client.get().text == "ok"
         assert client.to_end() == 0

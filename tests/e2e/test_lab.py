@@ -291,8 +291,8 @@ def test_peers_that_are_not_installed(directory):
 EVENTS = """
 events = [
     {{ at = "200ms", do = "deploy" }},
-    {{ at = "4s", do = "kill", servers = ["slow"], duration = "200ms" }},
-    {{ at = "4s", do = "{action}", servers = ["fast"], duration = "{duration}" }},
+    {{ at = "8s", do = "kill", servers = ["slow"], duration = "200ms" }},
+    {{ at = "8s", do = "{action}", servers = ["fast"], duration = "{duration}" }},
 ]
 
 [[algorithms]]"""
@@ -306,7 +306,7 @@ def with_events(load, **event):
 
 
 def test_servers_come_and_go_by_plan(directory):
-    (directory / "events.toml").write_text(with_events("8s", action="freeze", duration="300ms"))
+    (directory / "events.toml").write_text(with_events("12s", action="freeze", duration="300ms"))
     _, error = lab(directory, "run", "events.toml", "--only", "RR", "--only", "system=balanza,system=haproxy",
                    "--out", "out")
     assert "trying again" not in error, error
@@ -323,8 +323,8 @@ def test_servers_come_and_go_by_plan(directory):
         # All processes of a server count together.
         assert sorted(process["name"] for process in run["processes"] if process["role"] == "server") == ["fast", "slow"]
     report = (directory / "out/report.md").read_text()
-    assert "| 4.00 s | fast | is frozen |" in report and "stops gracefully" in report, report
-    assert "at 4s: freeze fast for 300ms" in lab(directory, "show", "events.toml")[0]
+    assert "| 8.00 s | fast | is frozen |" in report and "stops gracefully" in report, report
+    assert "at 8s: freeze fast for 300ms" in lab(directory, "show", "events.toml")[0]
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
@@ -375,5 +375,6 @@ def test_a_full_disk(directory):
         assert "No space left on device" in error
         for path in (disk / "out/runs").glob("*.json"):
             json.loads(path.read_text())
+        nobody_left(directory)
     finally:
         subprocess.run(["umount", disk], check=True)

@@ -1,6 +1,7 @@
 """`balanza migrate` beside a running NGINX: its page, and its commands, which lose no request either way."""
 
 import collections
+import contextlib
 import http.client
 import json
 import os
@@ -91,7 +92,8 @@ class Nginx:
         for suffix in ("", ".oldbin"):
             pid = self.pid(suffix)
             if pid:
-                os.kill(pid, 15)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 15)
                 wait_for(lambda pid=pid: not pathlib.Path(f"/proc/{pid}/root").exists() or self.pid(suffix) != pid,
                          what="its end")
         if self.process.poll() is None:

@@ -183,7 +183,7 @@ def test_servers_of_one_route_stand_in_for_each_other(balancer):
 
 def test_who_was_on_a_backup_goes_back(balancer):
     servers = named(3)
-    one = balancer(proxy(servers, head="sticky cookie srv;", parameters=["fail_timeout=1s", "backup", "backup"]))
+    one = balancer(proxy(servers, head="sticky cookie srv;", parameters=["fail_timeout=4s", "backup", "backup"]))
     servers[0].stop()
     home, _ = visit(one)
     assert home in (1, 2)

@@ -164,7 +164,7 @@ def test_the_probability_of_a_random_choice(tcp_servers):
 @balanza_only("least_time is in NGINX Plus only")
 def test_least_time_prefers_who_speaks_first(tcp_servers):
     def slow(sock):
-        time.sleep(1)
+        time.sleep(4)
         sock.sendall(b"slow\n")
         sock.recv(1)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from support.balancer import Balancer
+from support.balancer import Balancer, wait_for
 from support.client import get
 from support.load import Load
 from support.origin import proxy
@@ -55,6 +55,7 @@ def test_temporary_directory_is_gone(origin):
     one = Balancer(proxy([origin("ok")], server="client_body_temp_path DIR/bodies; client_body_buffer_size 16k;"))
     large, small = b"x" * 500_000, b"x" * 5_000
     assert get(one.port, "/", "POST", body=large).status == 200
+    wait_for(lambda: not any(path.is_file() for path in (one.dir / "bodies").rglob("*")), what="the end of the body's file")
     shutil.rmtree(one.dir / "bodies")
     assert get(one.port, "/", "POST", body=large).status == 500
     assert get(one.port, "/", "POST", body=small).status == 200

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -75,7 +76,7 @@ def test_what_is_known_survives_a_reload(nginx, zone):
 
 def test_averages_survive_a_reload(nginx):
     quick = Origin(answer("quick"))
-    slow = Origin(lambda *_: time.sleep(1.5) or answer("slow"))
+    slow = Origin(lambda *_: time.sleep(3) or answer("slow"))
     one = nginx(proxy([quick, slow], head="balance least_time by=last_byte;"), workers=1, zone=True)
     wait_for(lambda: get(one.port).text == "quick" and slow.count, what="times of both")
     before = set(one.workers_now())
@@ -122,12 +123,15 @@ def test_a_worker_that_is_killed_takes_no_slots_with_it(nginx, zone):
 
 
 def test_a_stop_waits_for_what_is_under_way(nginx):
-    slow = Origin(lambda *_: time.sleep(0.5) or answer("late"))
+    stopping = threading.Event()
+    slow = Origin(lambda *_: stopping.wait(30) and answer("late"))
     one = nginx(proxy([slow], head="two_choices;"), workers=2)
     with Client(one.port) as client:
         client.request()
         wait_for(lambda: slow.in_flight, what="the request")
         one.notify(signal.SIGQUIT)
+        one.wait_error("gracefully shutting down")
+        stopping.set()
         assert client.response().text == "late"
     wait_for(lambda: one.process.poll() is not None, what="the end")
 

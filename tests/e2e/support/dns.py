@@ -174,11 +174,15 @@ class Scripted:
         while True:
             try:
                 client, _ = self.tcp.accept()
-                with client, client.makefile("rwb") as file:
-                    message = self._answer(file.read(int.from_bytes(file.read(2))), True)
-                    file.write(len(message).to_bytes(2) + message)
             except OSError:
                 return
+            try:
+                with client, client.makefile("rwb") as file:
+                    question = file.read(int.from_bytes(file.read(2)))
+                    if question and (message := self._answer(question, True)):
+                        file.write(len(message).to_bytes(2) + message)
+            except OSError:
+                pass  # This client has gone, not the next one.
 
     def stop(self):
         for sock in (self.udp, self.tcp):

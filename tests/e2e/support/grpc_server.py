@@ -64,14 +64,14 @@ class GrpcServer:
         return b"".join(messages)
 
     def both(self, messages, context):
-        self.note("Both", context)
         context.add_callback(self.cancelled.set)
+        self.note("Both", context)
         for message in messages:
             yield message.upper()
 
     def slow(self, message, context):
-        self.note("Slow", context)
         context.add_callback(self.cancelled.set)
+        self.note("Slow", context)
         end = time.monotonic() + float(message)
         while context.is_active() and time.monotonic() < end:
             time.sleep(0.01)

@@ -114,7 +114,10 @@ class Connection:
             while data := self.sock.recv(65_536):
                 with self.lock:
                     events = self.h2.receive_data(data)
-                    self.flush()
+                    try:
+                        self.flush()
+                    except OSError:
+                        pass  # The peer has gone: what it sent before counts.
                 for event in events:
                     self.take(event)
         except (OSError, h2.exceptions.ProtocolError):
