@@ -10,6 +10,7 @@ import pytest
 from support.balancer import binary
 from support.certificates import certificate
 from support.expect import balanza_only
+from support.faketime import needs_faketime
 
 pytestmark = balanza_only("a command of Balanza")
 
@@ -134,7 +135,7 @@ def test_the_group_of_the_worker(doctor, open_dir):
         assert states(checks)["state file"] == [state], checks
 
 
-@pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime for an old certificate")
+@needs_faketime
 def test_certificates(doctor):
     server = "server { listen 127.0.0.1:8443 ssl; location / { return 204; } %s }"
 

@@ -163,10 +163,11 @@ def test_a_response_is_fetched_again_before_it_expires(balancer):
         assert stapled(one.port) == "good", log(one)
         status(one, None)
         assert text(one.port) == "ok"
-        assert log(one).count("the last response is sent until it expires") == 1
+        # A fetch that the end interrupts has a reason of its own.
+        assert 1 <= log(one).count("the last response is sent until it expires") <= 2
         responder.start()
         status(one, "good")
-        assert "has sent a valid response again" in log(one)
+        wait_for(lambda: "has sent a valid response again" in log(one), what="a message")
 
 
 @balanza_only("the responder is asked again after 5 minutes")

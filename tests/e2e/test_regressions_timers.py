@@ -181,7 +181,7 @@ def settled(one):
     pytest.param("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab", id="body"),
 ])
 def test_socket_of_a_slow_client_is_closed_at_once(balancer, origin, sent):
-    one = balancer(proxy([origin()], server=f"client_header_timeout 500ms; client_body_timeout 500ms; {LINGERING}"))
+    one = balancer(proxy([origin()], server=f"client_header_timeout 2s; client_body_timeout 2s; {LINGERING}"))
     before = settled(one)
     with Client(one.port, timeout=15) as client:
         client.send(sent)

@@ -16,6 +16,7 @@ from support.balancer import ROOT, Balancer, binary, wait_for
 from support.certificates import authority, certificate
 from support.client import Client, get, get_if_room
 from support.expect import balanza_only
+from support.faketime import needs_faketime
 from support.load import Load
 from support.origin import answer
 from support.ports import free_port
@@ -169,7 +170,7 @@ def test_the_disk_is_full(origin):
         assert re.search(rf"^error +disk +{shop.dir}/logs: 0 %", said, re.MULTILINE), said
 
 
-@pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime for an old certificate")
+@needs_faketime
 def test_a_certificate_has_expired(open_dir):
     old, new = certificate("shop.test", expired=True), certificate("shop.test")
     for source, target in ((old.certificate, "shop.pem"), (old.key, "shop.key")):

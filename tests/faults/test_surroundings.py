@@ -8,12 +8,12 @@ import pytest
 
 from support.balancer import Balancer, wait_for
 from support.client import get
+from support.faketime import LIBRARY, needs_faketime
 from support.load import Load
 from support.origin import proxy
 
-LIBRARY = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
-
+@needs_faketime
 @pytest.mark.parametrize("shift", ["-1d", "+1d", "-20y"])
 def test_clock_is_set(origin, open_dir, monkeypatch, shift):
     """The wall clock as libfaketime shows it; the file says how far it is off."""

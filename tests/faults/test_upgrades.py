@@ -109,9 +109,12 @@ def test_shutdown_timeout_leaves_time_for_last_requests(server):
         assert client.get().status == 200
         one.notify(signal.SIGQUIT)
         one.wait_error("gracefully shutting down")
-        time.sleep(0.2)
-        last = client.get()
-        assert (last.status, last["Connection"]) == (200, "close")
+
+        def is_last():
+            response = client.get()
+            assert response.status == 200
+            return response["Connection"] == "close"
+        wait_for(is_last, what="the last answer")
         assert client.closed()
     assert one.process.wait(40) == 0
 

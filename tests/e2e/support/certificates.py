@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import tempfile
 
+from .faketime import shifted
+
 _DIR = tempfile.TemporaryDirectory(prefix="certificates-")
 DIR = pathlib.Path(_DIR.name)
 DIR.chmod(0o755)
@@ -58,7 +60,7 @@ def _certificate(name, kind, by, expired):
     extensions.write_text(f"subjectAltName=DNS:{name.split(',')[0]}")
     openssl("x509", "-req", "-in", request, "-CA", issuer.certificate, "-CAkey", issuer.key, "-CAcreateserial",
             "-days", 10, "-extfile", extensions, "-out", pair.certificate,
-            before=("faketime", "1 year ago") if expired else ())
+            before=shifted(-365 * 86_400) if expired else ())
     return pair
 
 

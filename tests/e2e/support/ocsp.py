@@ -1,16 +1,16 @@
 """OpenSSL's responder of OCSP with certificates of the test's choice, and what s_client sees of stapled responses."""
 
-import os
 import pathlib
 import re
-import signal
 import subprocess
 import tempfile
 
 from .balancer import wait_for
 from .certificates import authority, openssl
+from .faketime import shifted
 from .ports import free_port
 
+# Also if the test is killed.
 WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
 
 
@@ -47,14 +47,13 @@ class Responder:
 
     def start(self):
         signer = self.signer or self.by
-        # Each process ends with its parent, also if the test is killed; faketime is one between.
-        before = [*WITH_PARENT, "faketime", "-f", f"{self.shift:+d}s", *WITH_PARENT] if self.shift else WITH_PARENT
+        before = [*WITH_PARENT, *(shifted(self.shift) if self.shift else ())]
         end = ["-nmin", str(self.minutes)] if self.minutes else []
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [*before, "openssl", "ocsp", "-port", str(self.port), "-index", str(self.dir / "index"), "-CA",
                  str(self.by.certificate), "-rsigner", str(signer.certificate), "-rkey", str(signer.key), *end,
-                 "-ignore_err"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                 "-ignore_err"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             # It hangs after a connection without a request, so it is not asked.
             wait_for(lambda: b"waiting for OCSP client" in self.log.read_bytes(), what="the responder to listen")
@@ -69,8 +68,7 @@ class Responder:
 
     def stop(self):
         if self.process:
-            # faketime is its parent.
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()
             self.process.wait()
             self.process = None
 
