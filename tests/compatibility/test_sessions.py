@@ -30,7 +30,7 @@ odd own place share""".split()
 #: Variables whose values differ from run to run, and patterns for the values.
 TIME = r"(?:-|\d+\.\d{3})(?:, (?:-|\d+\.\d{3}))*"
 VARYING = {
-    # A process may have the number of a port.
+    # A process ID may equal one of the ports, which have placeholders by then.
     "connection": r"\d+", "pid": r"\d+|P\d", "msec": r"\d{10}\.\d{3}", "session_time": r"\d+\.\d{3}", "nginx_version": r"[\d.]+",
     "time_iso8601": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "time_local": r"\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}",
     "upstream_connect_time": TIME, "upstream_first_byte_time": TIME, "upstream_session_time": TIME,

@@ -70,8 +70,9 @@ def test_containers_come_and_go(docker, balancer):
     docker.run("two", labels=[MINE, "balanza.weight=3"])
     wait_for(lambda: seen(one, 8) == {"one": 2, "two": 6}, what="the second")
     docker("pause", "one")
-    # A paused container takes connections and does not answer: as long as it is among the servers, some requests get 504.
+    # A paused container accepts connections and does not answer. While it is among the servers, some requests get 504.
     wait_for(lambda: set(seen(one, target="/brief")) == {"two"}, what="two alone")
+    one.wait_error("has 1 servers(.|\n)*has 2 servers(.|\n)*has 1 servers")
     docker("unpause", "one")
     comes_to(one, ["one", "two"])
     docker("stop", "-t", "0", "two")

@@ -1,7 +1,7 @@
 """Programs that see another time, by libfaketime.
 
-Its command `faketime` is not used: it names semaphores by its process id, a killed one leaves them behind, and the next one
-with this id fails. The library goes on without them.
+The command `faketime` is not used. It names a semaphore by its process ID and fails if that exists, and a killed process leaves
+its semaphore behind. The library works without one.
 """
 
 import os
@@ -14,5 +14,5 @@ needs_faketime = pytest.mark.skipif(not os.path.exists(LIBRARY), reason="needs D
 
 
 def shifted(seconds):
-    """The words before a command whose clock is to be off by so much."""
+    """Words to put before a command, so that its clock differs by this many seconds."""
     return ["env", f"LD_PRELOAD={LIBRARY}", f"FAKETIME={seconds:+d}s"]

@@ -10,7 +10,7 @@ from .certificates import authority, openssl
 from .faketime import shifted
 from .ports import free_port
 
-# Also if the test is killed.
+# A responder ends with its test, even if the test is killed.
 WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
 
 
