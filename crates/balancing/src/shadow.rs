@@ -58,21 +58,21 @@ pub enum Decided {
 pub struct ShadowCounts {
     /// Choices of the active algorithm.
     pub picks: u64,
-    /// Of these, those where the shadow would have chosen the same server.
+    /// Choices of the active algorithm that the shadow agreed with.
     pub agreed: u64,
-    /// Of these, those where the shadow would have found no server.
+    /// Choices of the active algorithm for which the shadow found no server.
     pub nobody: u64,
     /// Requests that belonged to a session, if [`Shadow::judges_sessions`].
     pub sessions: u64,
-    /// Of these, those where the shadow would have chosen another server than the session's.
+    /// Requests of a session for which the shadow chose another server than the session's.
     pub sessions_left: u64,
     /// Choices for a key whose previous choice is known.
     pub keys: u64,
-    /// Of these, those where the shadow chose another server than before.
+    /// Choices for such a key that differ from the previous choice.
     pub keys_moved: u64,
     /// Choices that were timed.
     pub timed: u64,
-    /// How long they took together.
+    /// The total time of the timed choices.
     pub time: Nanos,
 }
 
@@ -160,7 +160,7 @@ impl Shadow {
     /// possibly other servers.
     ///
     /// # Errors
-    /// Those of [`Fleet::new`] that the fleet itself did not have: none for a list of servers that is valid.
+    /// Those of [`Fleet::new`]. A list of servers that is valid for the fleet is valid for the shadow.
     pub fn new(spec: &Spec, real: &Fleet, before: Option<&Shadow>) -> Result<Shadow, FleetError> {
         let known: HashMap<_, _> = before
             .into_iter()
@@ -196,7 +196,7 @@ impl Shadow {
         self.spec().entry().share == Share::Key
     }
 
-    /// The counters. They are read one by one, so that they may differ by a request in progress.
+    /// The counters. They are read one by one and may differ by a request in progress.
     pub fn counts(&self) -> ShadowCounts {
         let counters = self.tally.counters().map(|counter| counter.load(Relaxed));
         let [picks, agreed, nobody, sessions, sessions_left, keys, keys_moved, timed, time] = counters;
@@ -281,7 +281,7 @@ impl ShadowDriver {
             let policy = &mut *self.policies[at];
             let mut cx = Context { now, tier, key, keyed, tried, rng: &mut self.rng, taken: false };
             if !tier.is_full() {
-                // The request that is to be placed counts.
+                // The new request counts too.
                 tier.enter();
                 let found = policy.pick(&mut cx);
                 tier.leave();

@@ -176,7 +176,7 @@ impl Balancers {
         self.wants_probes = self.drivers[0].wants_probes();
     }
 
-    /// The dispatchers begin anew; with their counts (a reload), or without (a restart).
+    /// The dispatchers start again, with their counts (a reload) or without them (a restart).
     pub fn restart(&mut self, now: Nanos, keep_counts: bool) -> Result<(), FleetError> {
         // The new ones have to write the board themselves.
         let board = self.board.as_ref().filter(|_| keep_counts).map(|(_, known)| known.clone());

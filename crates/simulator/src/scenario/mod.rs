@@ -421,9 +421,9 @@ pub enum Action {
     Share,
     /// The rate of arrivals changes; not of single servers.
     Rate,
-    /// The dispatchers begin anew and keep their counts, as after a reload.
+    /// The dispatchers start again and keep their counts, as after a reload.
     Reload,
-    /// The dispatchers begin anew and know nothing but their own requests since, as after a restart.
+    /// The dispatchers start again and know only the requests that they have sent since, as after a restart.
     Restart,
 }
 

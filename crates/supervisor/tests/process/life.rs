@@ -55,7 +55,7 @@ fn titles_are_those_of_nginx() {
 fn requests_during_the_start_wait_until_it_serves() {
     let mut running = Running::spawn("daemon off;");
     let pid = Pid::from_raw(i32::try_from(running.child.id()).unwrap());
-    // Without pauses: the start takes a few milliseconds.
+    // This does not sleep, because the start takes only a few milliseconds.
     while !fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().starts_with("balanza: master process ") {
         assert_eq!(running.child.try_wait().unwrap(), None);
     }
@@ -120,7 +120,7 @@ fn a_killed_worker_is_replaced() {
     assert!(![first, second].contains(&third));
 }
 
-/// As the kernel does it for want of memory: the supervisor may not have heard yet that it serves.
+/// The kernel kills a worker in this way when memory runs out. The supervisor may not know yet that the worker serves.
 #[test]
 fn a_worker_that_is_killed_at_its_start_is_replaced() {
     let running = Running::spawn("daemon off;");
@@ -201,7 +201,7 @@ fn a_port_in_use_is_tried_five_times() {
 #[test]
 fn a_daemon_is_left_behind_when_it_serves() {
     let running = Running::daemon("");
-    // No waiting here: the command returns when it serves.
+    // This does not wait, because the command returns when the daemon serves.
     let pid = pid_in(&running.path("fake.pid")).unwrap();
     let answer = connect(running.port).unwrap().ask().unwrap();
     assert_ne!(pid.as_raw(), i32::try_from(running.child.id()).unwrap());
