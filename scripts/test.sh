@@ -52,9 +52,11 @@ run_unit() {
     "$cargo" test --locked --no-fail-fast --workspace "${simulated[@]/#/--exclude=}" </dev/null >"$logs/unit-others.log" 2>&1 &
     local others=$!
     set +m
-    trap 'kill -- "-$others" 2>/dev/null' EXIT
+    # Filled in at once: at the end of the shell the variable is gone.
+    trap "kill -- -$others 2>/dev/null" EXIT
     "$cargo" test --locked --no-fail-fast -p balanza "${simulated[@]/#/-p}" --lib --test tls || status=1
     wait $others || status=1
+    trap - EXIT
     cat "$logs/unit-others.log"
     return $status
 }

@@ -10,6 +10,7 @@ use balanza_net::clock::{Nanos, now, recent, wall};
 struct Texts {
     /// When the next second begins, on the monotonic clock.
     until: Nanos,
+    second: u64,
     http: String,
     log: String,
     iso: String,
@@ -31,6 +32,7 @@ fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
                 .unwrap_or_else(|_| jiff::Timestamp::UNIX_EPOCH.to_zoned(jiff::tz::TimeZone::UTC));
             *texts = Texts {
                 until: now() + 1_000_000_000 - Nanos::from(wall.subsec_nanos()),
+                second,
                 http: httpdate::fmt_http_date(time),
                 log: zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string(),
                 iso: zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
@@ -40,6 +42,12 @@ fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
         }
         use_texts(texts)
     })
+}
+
+/// The second of these texts since the Unix epoch. What a response says of times to come counts from it, because the clock
+/// may already be past the second that its Date has.
+pub fn second() -> u64 {
+    with_texts(|texts| texts.second)
 }
 
 /// Adds a Date field.
@@ -90,9 +98,14 @@ pub fn write_page_time(format: &[u8], gmt: bool, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Appends a time as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, the year in four digits after 2037, as in NGINX.
-pub fn write_cookie_time(since_epoch: Duration, out: &mut Vec<u8>) {
-    let time = i64::try_from(since_epoch.as_secs()).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
+/// Appends the time after this one as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, the year in four digits after 2037, as
+/// in NGINX.
+pub fn write_cookie_time(after: Duration, out: &mut Vec<u8>) {
+    write_cookie_second(second().saturating_add(after.as_secs()), out);
+}
+
+fn write_cookie_second(second: u64, out: &mut Vec<u8>) {
+    let time = i64::try_from(second).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
     let time = time.unwrap_or(jiff::Timestamp::MAX).to_zoned(jiff::tz::TimeZone::UTC);
     let form = if time.year() > 2037 { "%a, %d-%b-%Y %H:%M:%S GMT" } else { "%a, %d-%b-%y %H:%M:%S GMT" };
     out.extend_from_slice(time.strftime(form).to_string().as_bytes());
@@ -110,13 +123,38 @@ pub fn with_syslog_time(use_time: impl FnOnce(&str)) {
 
 #[cfg(test)]
 mod tests {
+    use balanza_message::Header;
+
     use super::*;
+
+    #[test]
+    fn the_second_is_that_of_the_date_also_when_the_clock_has_passed_it() {
+        let date_and_second = || {
+            let mut fields = Fields::default();
+            push_date(&mut fields);
+            let date = fields.find(Header::Date).unwrap();
+            let date = httpdate::parse_http_date(std::str::from_utf8(date).unwrap()).unwrap();
+            (date.duration_since(UNIX_EPOCH).unwrap().as_secs(), second())
+        };
+        now();
+        let (date, first) = date_and_second();
+        assert_eq!(date, first);
+        // Nobody looks at the monotonic clock meanwhile.
+        while wall().as_secs() <= first {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(date_and_second(), (first, first));
+        now();
+        let (date, later) = date_and_second();
+        assert_eq!(date, later);
+        assert!(later > first, "{later}");
+    }
 
     #[test]
     fn times_of_cookies() {
         let text = |second| {
             let mut text = Vec::new();
-            write_cookie_time(Duration::from_secs(second), &mut text);
+            write_cookie_second(second, &mut text);
             String::from_utf8(text).unwrap()
         };
         assert_eq!(text(0), "Thu, 01-Jan-70 00:00:00 GMT");

@@ -114,7 +114,7 @@ def normal(response, one):
         seconds = round((expires - date).total_seconds())
         # What a server sent is far away.
         if abs(seconds) < 50_000_000 and "32 00:00:00" not in fields["expires"][0]:
-            fields["expires"] = [f"{seconds // 4 * 4} s after Date"]
+            fields["expires"] = [f"{seconds} s after Date"]
     if date:
         fields["date"] = ["DATE"]
     return answer

@@ -4,10 +4,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use balanza_config::model::{Expires, ExpiresRule};
 use balanza_message::Header;
-use balanza_net::clock;
 
 use super::head::has_usual_status;
 use crate::conditions::parse_date;
+use crate::dates;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
 use crate::variables;
@@ -29,7 +29,7 @@ pub fn set(x: &mut Exchange, rule: &ExpiresRule) -> Result<(), Undecided> {
             Expires::read(&text, *modified).unwrap_or(Expires::Off)
         }
     };
-    let now = i64::try_from(clock::wall().as_secs()).unwrap_or(i64::MAX);
+    let now = i64::try_from(dates::second()).unwrap_or(i64::MAX);
     let changed = x.reply.fields.find(Header::LastModified).and_then(parse_date).and_then(|at| i64::try_from(at).ok());
     let Some((date, control)) = texts(expires, now, changed) else { return Ok(()) };
     replace(x, Header::Expires, b"Expires", date.as_bytes());

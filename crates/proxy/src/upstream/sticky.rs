@@ -72,7 +72,7 @@ fn write_cookie(cookie: &StickyCookie, id: &[u8], x: &mut Exchange, out: &mut Ve
         }
         CookieExpires::After(time) => {
             out.extend_from_slice(b"; expires=");
-            crate::dates::write_cookie_time(clock::wall() + time, out);
+            crate::dates::write_cookie_time(time, out);
             out.extend_from_slice(b"; max-age=");
             balanza_message::push_decimal(out, time.as_secs());
         }

@@ -87,7 +87,7 @@ pub fn add_cookie(x: &mut Exchange) -> Result<(), Undecided> {
         UserIdExpires::Max => text.extend(b"; expires=Thu, 31-Dec-37 23:55:55 GMT"),
         UserIdExpires::After(time) => {
             text.extend(b"; expires=");
-            crate::dates::write_cookie_time(clock::wall() + time, &mut text);
+            crate::dates::write_cookie_time(time, &mut text);
         }
     }
     if let Some(domain) = &settings.domain {
