@@ -52,7 +52,7 @@ run_unit() {
     "$cargo" test --locked --no-fail-fast --workspace "${simulated[@]/#/--exclude=}" </dev/null >"$logs/unit-others.log" 2>&1 &
     local others=$!
     set +m
-    # Filled in at once: at the end of the shell the variable is gone.
+    # The number is in the text, because the local variable no longer exists when the shell ends.
     trap "kill -- -$others 2>/dev/null" EXIT
     "$cargo" test --locked --no-fail-fast -p balanza "${simulated[@]/#/-p}" --lib --test tls || status=1
     wait $others || status=1

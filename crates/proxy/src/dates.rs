@@ -44,8 +44,8 @@ fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
     })
 }
 
-/// The second of these texts since the Unix epoch. What a response says of times to come counts from it, because the clock
-/// may already be past the second that its Date has.
+/// Seconds since the Unix epoch, as in the Date field and the other texts. Expiry times of a response are computed from this,
+/// because the clock may already be one second later.
 pub fn second() -> u64 {
     with_texts(|texts| texts.second)
 }
@@ -98,8 +98,8 @@ pub fn write_page_time(format: &[u8], gmt: bool, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Appends the time after this one as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, the year in four digits after 2037, as
-/// in NGINX.
+/// Appends [`second`] plus `after` in the form of cookies, `Thu, 31-Dec-37 23:55:55 GMT`; the year has four digits after 2037,
+/// as in NGINX.
 pub fn write_cookie_time(after: Duration, out: &mut Vec<u8>) {
     write_cookie_second(second().saturating_add(after.as_secs()), out);
 }
@@ -139,7 +139,7 @@ mod tests {
         now();
         let (date, first) = date_and_second();
         assert_eq!(date, first);
-        // Nobody looks at the monotonic clock meanwhile.
+        // The loop does not call `now`, so the texts stay.
         while wall().as_secs() <= first {
             std::thread::sleep(Duration::from_millis(10));
         }

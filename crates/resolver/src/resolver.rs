@@ -114,7 +114,7 @@ type Gate = Rc<Mutex<()>>;
 pub struct Resolver {
     settings: Settings,
     cache: RefCell<Cache<Key, Answer>>,
-    /// Whoever asks for a name while it is asked for waits for the same answer.
+    /// Further callers for a name wait for the answer to the question in progress.
     gates: RefCell<HashMap<Key, Gate>>,
     followed: Semaphore,
     next: Cell<usize>,
@@ -193,7 +193,7 @@ impl Resolver {
     }
 
     /// Answers a question for places: only so many of these begin at a time. One that takes long lets others begin, so that
-    /// names that nobody answers do not hold up the rest.
+    /// names without an answer do not hold up the rest.
     pub(crate) async fn in_turn<T>(&self, mut question: Pin<&mut impl Future<Output = T>>) -> T {
         let permit = self.followed.acquire().await;
         match timeout(TURN, &mut question).await {
