@@ -1,8 +1,8 @@
 //! The processes of an experiment: each in a group of its own, with its output in a file, and none that outlives the lab.
 //!
 //! A group is ended when its [`Process`] is dropped. A lab that is itself killed cannot do that, so the kernel sends each
-//! process TERM then (`setpriv --pdeathsig`, part of every Debian); balancers run in the foreground and take their workers
-//! with them.
+//! process a signal then (`setpriv --pdeathsig`, part of every Debian): TERM, because balancers run in the foreground and
+//! take their workers with them; KILL to servers, because one that is frozen does not see TERM.
 
 mod launch;
 mod sampler;
@@ -62,7 +62,7 @@ impl Process {
         let Some(program) = find(command.get_program()) else {
             bail!("cannot start {name}: there is no program {}", command.get_program().display());
         };
-        let mut command = wrapped(&program, command);
+        let mut command = wrapped(role, &program, command);
         command.process_group(0).stdin(Stdio::null());
         command.stdout(output.try_clone().context("cannot share a log")?).stderr(output);
         let child =
@@ -213,11 +213,15 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// The same command, ended by the kernel when the lab is.
-fn wrapped(program: &Path, command: Command) -> Command {
+fn wrapped(role: Role, program: &Path, command: Command) -> Command {
+    let signal = match role {
+        Role::Server => "KILL",
+        Role::Balancer | Role::Client => "TERM",
+    };
     let mut outer = match find(OsStr::new("setpriv")) {
         Some(setpriv) => {
             let mut outer = Command::new(setpriv);
-            outer.args(["--pdeathsig", "TERM", "--"]).arg(program);
+            outer.args(["--pdeathsig", signal, "--"]).arg(program);
             outer
         }
         None => Command::new(program),
@@ -334,15 +338,40 @@ mod tests {
         assert_eq!(start("no-such-program"), "cannot start web-1: there is no program no-such-program");
     }
 
-    /// The lab is played by a shell that starts a process as the lab does and is then killed without notice.
-    #[test]
-    fn a_killed_lab_leaves_nothing_behind() {
-        let (_keep, lab) = shell("setpriv --pdeathsig TERM -- sleep 600 & echo $!; wait");
+    /// A lab, played by a shell that starts a process of a role as the lab does; and that process, which has a session of
+    /// its own, so that the kernel wakes it for no other reason when it is frozen.
+    fn lab_with(role: Role) -> (tempfile::TempDir, Process, i32) {
+        let mut sleep = Command::new("setsid");
+        sleep.args(["sleep", "600"]);
+        let child = wrapped(role, &find(sleep.get_program()).unwrap(), sleep);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "\"$@\" & echo $!; wait", "lab"]).arg(child.get_program()).args(child.get_args());
+        let directory = tempfile::tempdir().unwrap();
+        let lab = Process::spawn("a lab", Role::Client, shell, &directory.path().join("log")).unwrap();
         let child = said(&lab);
-        wait_for("setpriv is not there", || {
+        wait_for("it is not started", || {
             std::fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.starts_with("sleep"))
         });
-        kill(Pid::from_raw(lab.pid()), Signal::SIGKILL).unwrap();
-        wait_for("the child outlives the lab", || !alive(child));
+        (directory, lab, child)
+    }
+
+    #[test]
+    fn a_killed_lab_leaves_nothing_behind() {
+        for role in [Role::Balancer, Role::Client, Role::Server] {
+            let (_keep, lab, child) = lab_with(role);
+            lab.signal(Signal::SIGKILL);
+            wait_for("the child outlives the lab", || !alive(child));
+        }
+    }
+
+    #[test]
+    fn a_killed_lab_leaves_no_frozen_server() {
+        let (_keep, lab, server) = lab_with(Role::Server);
+        kill(Pid::from_raw(server), Signal::SIGSTOP).unwrap();
+        wait_for("it is not frozen", || {
+            std::fs::read_to_string(format!("/proc/{server}/stat")).is_ok_and(|stat| stat.contains(") T "))
+        });
+        lab.signal(Signal::SIGKILL);
+        wait_for("the frozen server outlives the lab", || !alive(server));
     }
 }
