@@ -12,8 +12,9 @@ sys.path.append(str(OPERATIONS))
 
 from ledger import Event, Ledger  # noqa: E402
 
-# Losses that some event explains are few beside what was sent: of all kinds, and of one (uploads need the disk that fills).
-MOST_LOST, MOST_LOST_OF_A_KIND = 0.02, 0.2
+# Losses that some event explains are few beside what was sent. Of one kind they may be more: uploads, about one a second,
+# need the disk that fills.
+MOST_LOST, MOST_LOST_OF_A_KIND = 0.02, 0.5
 
 
 @pytest.mark.timeout(320)
