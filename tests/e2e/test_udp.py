@@ -438,11 +438,10 @@ def test_runs_of_datagrams(servers, settings, length, sessions):
             run = [b"%d.%d " % (round, number) + b"x" * 700 for number in range(20)]
             run = [data[:700] for data in run] + [b"%d short" % round]
             client.send(b"".join(run))
-            sent += run
             # Each session has a socket of its own, so that only the answers of one session have an order.
-            session = {b"s0:" + data: number // length for number, data in enumerate(sent)}
-            received = sorted([client.receive() for _ in run], key=session.__getitem__)
-            assert received == [b"s0:" + data for data in run]
+            session = {b"s0:" + data: number // length for number, data in enumerate(run, len(sent))}
+            sent += run
+            assert sorted([client.receive() for _ in run], key=session.__getitem__) == list(session)
     assert server.got == sent
     assert server.sockets == sessions
 

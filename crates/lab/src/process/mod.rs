@@ -268,10 +268,14 @@ mod tests {
         }
     }
 
+    /// The kernel's letter for the state of a process; none if there is no such process.
+    fn state(pid: i32) -> Option<char> {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit(") ").next()?.chars().next()
+    }
+
     fn alive(pid: i32) -> bool {
         // A zombie whose new parent has not come to it yet is not alive.
-        std::fs::read_to_string(format!("/proc/{pid}/stat"))
-            .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z')))
+        state(pid).is_some_and(|state| state != 'Z')
     }
 
     fn said(process: &Process) -> i32 {
@@ -368,9 +372,7 @@ mod tests {
     fn a_killed_lab_leaves_no_frozen_server() {
         let (_keep, lab, server) = lab_with(Role::Server);
         kill(Pid::from_raw(server), Signal::SIGSTOP).unwrap();
-        wait_for("it is not frozen", || {
-            std::fs::read_to_string(format!("/proc/{server}/stat")).is_ok_and(|stat| stat.contains(") T "))
-        });
+        wait_for("it is not frozen", || state(server) == Some('T'));
         lab.signal(Signal::SIGKILL);
         wait_for("the frozen server outlives the lab", || !alive(server));
     }

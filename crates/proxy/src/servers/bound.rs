@@ -1,7 +1,7 @@
 //! `ntlm`: idle connections to servers that are bound to one client each.
 //!
-//! A server with NTLM authenticates a connection, not a request: whoever uses the connection afterwards is the client that
-//! has authenticated itself. So such a connection never goes to the [`IdlePool`](super::pool::IdlePool), which refuses it,
+//! A server with NTLM authenticates a connection, not a request: every later request on the connection counts as that
+//! of the client that has authenticated itself. So such a connection never goes to the [`IdlePool`](super::pool::IdlePool), which refuses it,
 //! and it can be had by its [`Binding`] only. There is one binding for a connection, it cannot be copied, and it stands
 //! beside the socket of its client, with which it ends. The connections themselves are kept with their upstream, so that
 //! those of servers that leave are closed at once.
@@ -73,7 +73,7 @@ impl BoundConnections {
         self.by_number.borrow_mut().retain(|_, (server, _)| kept.contains(server));
     }
 
-    /// Closes those that the server has closed, or over which it has sent something that nobody asked for.
+    /// Closes those that the server has closed, or over which it has sent something unrequested.
     pub fn sweep(&self) {
         self.by_number.borrow_mut().retain(|_, (_, connection)| !connection.socket.has_news());
     }
