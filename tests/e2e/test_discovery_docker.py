@@ -10,7 +10,7 @@ import pytest
 
 from support.balancer import ON_NGINX, ROOT, Balancer, wait_for
 from support.client import get
-from support.docker import Daemon, Played, Unavailable
+from support.docker import Daemon, Played, Unavailable, free_number
 from support.members import comes_to, seen
 from support.origin import named
 from support.stream import Streaming
@@ -100,6 +100,11 @@ def test_ports_networks_and_labels(docker, balancer):
     finally:
         docker.clear()
         docker("network", "rm", "second")
+
+
+def test_networks_that_a_killed_daemon_left(docker):
+    """This module's daemon is such a one to the next."""
+    assert free_number(docker.number - 1) != docker.number
 
 
 def test_a_health_check_decides(docker, balancer):

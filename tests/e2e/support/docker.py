@@ -22,6 +22,17 @@ class Unavailable(Exception):
     """Why no daemon can run here."""
 
 
+def free_number(first):
+    """N from 1 to 250 without a route to 10.213.N.0/24 or 10.214.N.0/24, the networks of a daemon.
+
+    A daemon that was killed leaves its bridges. Docker then makes others with the same addresses, and the kernel sends to the first.
+    """
+    routes = pathlib.Path("/proc/net/route").read_text().splitlines()[1:]
+    networks = (bytes.fromhex(route.split()[1])[::-1] for route in routes)
+    taken = {network[2] for network in networks if network[:2] in (b"\x0a\xd5", b"\x0a\xd6")}
+    return next(number for number in (step % 250 + 1 for step in range(first, first + 250)) if number not in taken)
+
+
 class Daemon:
     """dockerd, with an image `server` whose containers answer with their names, and a network `web`."""
 
@@ -35,7 +46,7 @@ class Daemon:
         self.dir.chmod(0o755)
         self.socket = self.dir / "docker.sock"
         self.url = f"unix:{self.socket}"
-        self.number = os.getpid() % 250 + 1
+        self.number = free_number(os.getpid() % 250)
         self.arguments = [program, "--data-root", str(self.dir / "data"), "--exec-root", str(self.dir / "exec"),
                           "--pidfile", str(self.dir / "pid"), "-H", f"unix://{self.socket}", "--bridge=none",
                           "--iptables=false", "--ip6tables=false", "--storage-driver=vfs"]
