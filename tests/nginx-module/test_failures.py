@@ -120,6 +120,42 @@ def test_kept_connections_that_close_are_no_end(any_nginx):
     assert [get(one.port).status for _ in range(60)] == [200] * 60
 
 
+def once(name, second):
+    """A server that answers the first request of each connection with its name; `second` has the later ones."""
+    return Origin(lambda request, connection: answer(name) if connection.requests == 1 else second(connection))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("head", HEADS)
+def test_a_closed_kept_connection_is_no_failure(any_nginx, head, count):
+    """The server is tried again, also if all others had closed theirs as well."""
+    servers = [once(str(n), lambda connection: connection.close()) for n in range(count)]
+    one = any_nginx(proxy(servers, head=head, parameters=["fail_timeout=60s"] * count))
+    assert [get(one.port, source=f"127.0.{n}.1").status for n in range(1, 41)] == [200] * 40
+    assert "temporarily disabled" not in one.error_log()
+
+
+def test_a_post_is_not_repeated(nginx):
+    server = once("0", lambda connection: connection.close())
+    one = nginx(proxy([server], parameters=["fail_timeout=60s"], head="two_choices;"))
+    assert [get(one.port, method=method).status for method in ("GET", "POST", "POST")] == [200, 502, 200]
+    assert [request.method for request in server.requests] == ["GET", "POST", "POST"]
+
+
+@pytest.mark.parametrize("second", [
+    pytest.param(lambda connection: None, id="no answer"),
+    pytest.param(lambda connection: connection.send(b"HTTP/1.1 200 O") or connection.close(), id="a part of one"),
+    pytest.param(lambda connection: b"HTTP/1.1 200 OK\r\nX: " + b"x" * 9000, id="too large a head"),
+])
+def test_kept_connections_show_failures(nginx, second):
+    servers = [once("0", second), *named(1, first=1)]
+    one = nginx(proxy(servers, head="balance round_robin;", parameters=["fail_timeout=60s"] * 2,
+                      location="proxy_read_timeout 2s;"))
+    assert {get(one.port).text for _ in range(20)} >= {"1"}
+    assert servers[0].count == 2
+    one.wait_error("temporarily disabled")
+
+
 def test_connections_are_kept(nginx):
     servers = named(3)
     one = nginx(proxy(servers, head="balance round_robin;"), zone=True)

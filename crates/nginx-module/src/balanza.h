@@ -107,6 +107,9 @@ void balanza_tried_init(balanza_tried_t *tried);
 /* Frees what it owns, which is something only after more picks than BALANZA_TRIED_INLINE. */
 void balanza_tried_destroy(balanza_tried_t *tried);
 
+/* Removes a server from `tried`, so that it can be chosen again. */
+void balanza_tried_forget(balanza_tried_t *tried, uint32_t member);
+
 /* Chooses a server that is not in `tried`, adds it and takes a slot. Its number in the list of servers, or BALANZA_NOBODY. */
 uint32_t balanza_pick(balanza_worker_t *worker, uint64_t now, const unsigned char *key, size_t key_len,
     balanza_tried_t *tried);

@@ -319,6 +319,16 @@ pub unsafe extern "C" fn balanza_tried_destroy(tried: *mut TriedWords) {
 /// See `balanza.h`.
 ///
 /// # Safety
+/// `tried` is one that was initialised.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn balanza_tried_forget(tried: *mut TriedWords, member: u32) {
+    // SAFETY: as promised.
+    unsafe { &mut *tried.cast::<Tried>() }.forget(Member(member));
+}
+
+/// See `balanza.h`.
+///
+/// # Safety
 /// `worker` was created, `tried` initialised, and `key` points to `key_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn balanza_pick(

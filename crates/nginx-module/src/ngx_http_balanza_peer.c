@@ -263,6 +263,19 @@ ngx_http_balanza_get_peer(ngx_peer_connection_t *pc, void *data)
 }
 
 
+/*
+ * Whether the server had closed a kept connection before it read the request. That is no failure, and NGINX gives the try back;
+ * so the server may be tried again. An answer that begins, and one that does not come in time, are failures of the server.
+ */
+static ngx_int_t
+ngx_http_balanza_was_closed(ngx_peer_connection_t *pc, ngx_uint_t state, uint64_t bytes)
+{
+    ngx_connection_t  *c = pc->connection;
+
+    return (state & NGX_PEER_FAILED) && pc->cached && c && bytes == 0 && !c->read->timedout && !c->write->timedout;
+}
+
+
 static void
 ngx_http_balanza_free_peer(ngx_peer_connection_t *pc, void *data, ngx_uint_t state)
 {
@@ -288,7 +301,12 @@ ngx_http_balanza_free_peer(ngx_peer_connection_t *pc, void *data, ngx_uint_t sta
         }
     }
 
-    if (state & NGX_PEER_FAILED) {
+    if (ngx_http_balanza_was_closed(pc, state, bytes)) {
+        balanza_tried_forget(&bp->tried, bp->member);
+        state &= ~NGX_PEER_FAILED;
+        outcome = BALANZA_NEUTRAL;
+
+    } else if (state & NGX_PEER_FAILED) {
         outcome = BALANZA_FAILURE;
 
     } else if ((state & NGX_PEER_NEXT) || header == BALANZA_NO_TIME || bp->request->connection->error) {
