@@ -128,7 +128,7 @@ def once(name, second):
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("head", HEADS)
 def test_a_closed_kept_connection_is_no_failure(any_nginx, head, count):
-    """The server is tried again, also if all others had closed theirs as well."""
+    """The server is tried again, also when all servers have closed theirs."""
     servers = [once(str(n), lambda connection: connection.close()) for n in range(count)]
     one = any_nginx(proxy(servers, head=head, parameters=["fail_timeout=60s"] * count))
     assert [get(one.port, source=f"127.0.{n}.1").status for n in range(1, 41)] == [200] * 40
@@ -150,7 +150,7 @@ def test_a_post_is_not_repeated(nginx):
 def test_kept_connections_show_failures(nginx, second):
     servers = [once("0", second), *named(1, first=1)]
     one = nginx(proxy(servers, head="balance round_robin;", parameters=["fail_timeout=60s"] * 2,
-                      location="proxy_read_timeout 2s;"))
+                      location="proxy_read_timeout 5s;"))
     assert {get(one.port).text for _ in range(20)} >= {"1"}
     assert servers[0].count == 2
     one.wait_error("temporarily disabled")

@@ -73,8 +73,7 @@ impl Tried {
         }
     }
 
-    /// Removes a server, so that it can be picked again: for a request whose kept-alive connection turned out closed
-    /// and that has no other server.
+    /// Removes a server, so that it can be picked again: for a request whose kept-alive connection turned out closed.
     pub fn forget(&mut self, member: Member) {
         if !self.contains(member) {
             return;

@@ -265,7 +265,7 @@ ngx_http_balanza_get_peer(ngx_peer_connection_t *pc, void *data)
 
 /*
  * Whether the server had closed a kept connection before it read the request. That is no failure, and NGINX gives the try back;
- * so the server may be tried again. An answer that begins, and one that does not come in time, are failures of the server.
+ * so the server may be tried again. A response that is late or has begun is a failure of the server.
  */
 static ngx_int_t
 ngx_http_balanza_was_closed(ngx_peer_connection_t *pc, ngx_uint_t state, uint64_t bytes)

@@ -17,7 +17,7 @@ use crate::ssi::Page;
 use crate::undecided::Undecided;
 use crate::variables;
 
-/// Changes a head that is complete but for its framing, and prepares the filters of the body unless there is none. A head
+/// Changes a head that is complete except for its framing, and prepares the filters of the body unless there is none. A head
 /// whose `content_length` is unknown afterwards needs other framing.
 ///
 /// # Errors
@@ -389,7 +389,7 @@ fn is_positive(quality: &[u8]) -> bool {
     digits.iter().all(u8::is_ascii_digit) && digits.len() <= 3 && (1..=100).contains(&sum)
 }
 
-/// Internet Explorer up to 6, but for 6 with "SV1".
+/// Internet Explorer up to 6, except for 6 with "SV1".
 fn is_msie6(agent: &[u8]) -> bool {
     let Some(at) = agent.windows(5).position(|word| word == b"MSIE ") else { return false };
     match &agent[at + 5..] {
