@@ -1,7 +1,7 @@
 //! docs/directives.md says what the table says, and the table says what holds. `BALANZA_UPDATE_DOCS=1 cargo test` writes
 //! the page.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use balanza_config::{Bundle, Context, Options, directives, directives_markdown, load};
@@ -76,10 +76,12 @@ fn meaning(context: Context, directive: &str) -> Option<String> {
 #[test]
 fn defaults_can_be_written() {
     let mut count = 0;
+    let mut without = BTreeMap::new();
     for directive in directives().iter().filter(|directive| !directive.default.is_empty()) {
         for context in directive.contexts {
             let written = meaning(*context, &format!("{} {};", directive.name, directive.default));
-            assert_eq!(written, meaning(*context, ""), "{} in {context:?}", directive.name);
+            let unwritten = without.entry(*context).or_insert_with(|| meaning(*context, ""));
+            assert_eq!(written, *unwritten, "{} in {context:?}", directive.name);
             count += usize::from(written.is_some());
         }
     }

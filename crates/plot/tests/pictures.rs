@@ -1,5 +1,7 @@
 //! What holds for every picture, whatever the numbers; and how some look, as snapshots.
 
+use std::ops::Range;
+
 use balanza_plot::{Axis, Bars, Cell, Chart, Heat, Page, Series, Table};
 use proptest::prelude::*;
 
@@ -107,6 +109,11 @@ fn series() -> impl Strategy<Value = Series> {
     )
 }
 
+/// Many strips, or long ones: with both, the test would take ten seconds.
+fn strips(count: Range<usize>, length: Range<usize>) -> impl Strategy<Value = Vec<(String, Vec<f64>)>> {
+    prop::collection::vec(("[a-h_]{0,40}", prop::collection::vec(value(), length)), count)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -152,8 +159,7 @@ proptest! {
 
     #[test]
     fn strips_stay_on_the_picture(
-        axis in axis(), map in any::<bool>(),
-        rows in prop::collection::vec(("[a-h_]{0,40}", prop::collection::vec(value(), 0..900)), 0..80),
+        axis in axis(), map in any::<bool>(), rows in prop_oneof![strips(0..80, 0..90), strips(0..8, 0..900)],
     ) {
         let heat = Heat::new("title", axis).ends("first", "last");
         let heat = if map { heat.map() } else { heat };
