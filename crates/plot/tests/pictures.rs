@@ -109,7 +109,6 @@ fn series() -> impl Strategy<Value = Series> {
     )
 }
 
-/// Many strips, or long ones: with both, the test would take ten seconds.
 fn strips(count: Range<usize>, length: Range<usize>) -> impl Strategy<Value = Vec<(String, Vec<f64>)>> {
     prop::collection::vec(("[a-h_]{0,40}", prop::collection::vec(value(), length)), count)
 }
@@ -159,7 +158,9 @@ proptest! {
 
     #[test]
     fn strips_stay_on_the_picture(
-        axis in axis(), map in any::<bool>(), rows in prop_oneof![strips(0..80, 0..90), strips(0..8, 0..900)],
+        axis in axis(), map in any::<bool>(),
+        // Few pictures have many strips that are long as well: they take most of the time.
+        rows in prop_oneof![8 => strips(0..80, 0..90), 8 => strips(0..8, 0..900), 1 => strips(0..80, 0..900)],
     ) {
         let heat = Heat::new("title", axis).ends("first", "last");
         let heat = if map { heat.map() } else { heat };

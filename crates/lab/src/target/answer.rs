@@ -1,4 +1,4 @@
-//! What a target answers, and what it does before.
+//! The responses of a target, and the work that it does for them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,7 +104,7 @@ impl Server {
         })
     }
 
-    /// The queue, if there is one, which somebody has to [run](Queue::run).
+    /// The queue, if there is one. The caller has to [run](Queue::run) it.
     pub(super) fn queue(&self) -> Option<Arc<Queue>> {
         match &self.work {
             Work::Virtual(queue) => Some(Arc::clone(queue)),
@@ -149,7 +149,7 @@ impl Server {
 
     /// Waits until it drains.
     pub(super) async fn drains(&self) {
-        // Fails when the target ends, and then nobody waits for this.
+        // Fails when the target ends. Then there is nothing left to drain.
         let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
     }
 
