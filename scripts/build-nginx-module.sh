@@ -41,7 +41,7 @@ rm -rf "$tree/Makefile" "$tree/objs"
 cd "$tree"
 configure=./configure
 [ -e $configure ] || configure=./auto/configure
-$configure "${flags[@]}" --builddir="$tree/objs" --add-dynamic-module="$module" >"$out/configure.log" 2>&1 || {
+$configure "${flags[@]}" --add-dynamic-module="$module" >"$out/configure.log" 2>&1 || {
     tail -20 "$out/configure.log" >&2
     exit 1
 }
